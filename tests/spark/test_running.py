@@ -18,6 +18,7 @@ from tests.spark.streams import (
     DISORDER,
     FUNNEL,
     Collect,
+    batch,
     batch_matches,
     events,
     ids,
@@ -89,6 +90,20 @@ def test_a_run_of_an_output_drains_its_operator(spark: SparkSession, tmp_path: P
     assert ids(matches.rows) == batch_matches(spark, table, FUNNEL)
 
 
+def test_a_trigger_that_reads_all_data_at_once_can_drain(spark: SparkSession, tmp_path: Path) -> None:
+    """Also if all data has been read before."""
+    table, rows = events(400), Collect()
+    write_files(table, tmp_path / "in", [200])
+    timed_out = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).timed_out
+    for drain in (False, True):
+        query = asterism.run(
+            timed_out, rows, checkpoint=str(tmp_path / "cp"), trigger={"availableNow": True}, drain=drain
+        )
+        assert query is not None
+        query.awaitTermination()
+    assert ids(rows.rows) == ids(batch(spark, table, FUNNEL).timed_out.toArrow().to_pylist())
+
+
 def test_with_a_trigger_it_returns_the_query(spark: SparkSession, tmp_path: Path) -> None:
     write_files(events(100), tmp_path / "in", [])
     rows, matches = asterism.sql(COUNTS, spark, events=frame_of(spark, tmp_path / "in")), Collect()
@@ -128,6 +143,13 @@ def test_a_table_is_passed_to_the_sink_once(spark: SparkSession) -> None:
     rows = Collect()
     assert asterism.run(spark.range(3), rows) is None
     assert rows.rows == [{"id": 0}, {"id": 1}, {"id": 2}]
+
+
+def test_a_stream_without_operators(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(events(20), tmp_path / "in", [10])
+    rows = Collect()
+    assert asterism.run(frame_of(spark, tmp_path / "in").select("id"), rows, checkpoint=str(tmp_path / "cp")) is None
+    assert sorted(row["id"] for row in rows.rows) == list(range(20))
 
 
 def test_bad_arguments(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,16 +87,13 @@ def sql(
 def _result(
     spark: SparkSession, statement: str, frames: dict[str, Any], options: dict[str, Any], work: Path
 ) -> DataFrame:
+    from asterism.spark.api.running import run
     from asterism.spark.api.statements import sql as result_of
-    from asterism.spark.session.settings import PARTITIONS, new_key_groups, settings, stateful_tasks
+    from asterism.spark.session.settings import new_key_groups
 
-    key_groups = new_key_groups(spark)
-    with settings(spark, {PARTITIONS: str(stateful_tasks(spark, key_groups))}):
-        rows = result_of(statement, spark, key_groups=key_groups, drain=True, **options, **frames)
-        if not rows.isStreaming:
-            return rows
-        sink = PartsSink(work / "rows")
-        writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(work / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    rows = result_of(statement, spark, key_groups=new_key_groups(spark), drain=True, **options, **frames)
+    if not rows.isStreaming:
+        return rows
+    sink = PartsSink(work / "rows")
+    run(rows, sink, checkpoint=str(work / "checkpoint"))
     return sink.read(spark, rows.schema)

@@ -252,7 +252,7 @@ class _Queries:
         options = self.options
         if options.trigger is not None:
             if options.drain:
-                return unwrapping(_until_its_end(partial(self.start, options.trigger, ending=True)))
+                return unwrapping(_until_its_end(partial(self.start, self.trigger_of_end, ending=True)))
             return unwrapping(self.start(options.trigger, ending=False))
         if self.timers and not options.drain:
             raise StreamDefinitionError(
@@ -268,6 +268,14 @@ class _Queries:
     @property
     def spark(self) -> SparkSession:
         return self.inputs[0].sparkSession
+
+    @property
+    def trigger_of_end(self) -> Mapping[str, Any]:
+        """The trigger of a query that ends its input in a single micro-batch."""
+        if self.operator is not None:
+            return self.options.trigger or _AVAILABLE_NOW
+        # Then Spark asks all sources for all data at once, also those that can divide it.
+        return {"once": True}
 
     @property
     def follow(self) -> bool:
@@ -356,18 +364,16 @@ def _end_input(queries: _Queries) -> None:
 
     :raises StateError: operators before the last one were not reached
     """
-    # With the trigger "once", Spark asks all sources for all data at once, also those that can divide it.
-    trigger = _AVAILABLE_NOW if queries.operator is not None else {"once": True}
     with signals.ending():
         for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
             before = queries.sent_messages()
-            query = queries.start(trigger, ending=True)
+            query = queries.start(queries.trigger_of_end, ending=True)
             with _stopped_if_interrupted(query):
                 query.awaitTermination()
             operators = _operators(query)
             if query.lastProgress is None:  # with numRecentProgressUpdates=1, Spark keeps none
                 operators = {n: sent > before.get(n, 0) for n, sent in queries.sent_messages().items()}
-            if _all_end(operators):
+            if _all_end(operators) or (queries.operator is None and not operators):  # there may be none in a DataFrame
                 return
     if queries.operator is None:
         raise _not_reached("The operators have not ended their input.")
