@@ -13,11 +13,12 @@ See docs/decisions/0113.
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -134,43 +135,28 @@ class CandidateColumns(NamedTuple):
         )
 
 
-class Answers:
-    """The answers of the asked conditions of the pattern *number* during one call of the kernel.
+_C = TypeVar("_C", bound=Hashable)
 
-    :param slots: for each slot of the pattern that of the kernel
+
+class CandidateAnswers(abc.ABC, Generic[_C]):
+    """The answers of *count* conditions for candidates. A search asks :meth:`looked_up`, and where an answer is missing, it goes
+    on with something else until :meth:`compute` has computed all that are missing.
     """
 
-    def __init__(
-        self, conditions: Sequence[AskedCondition], number: int, pool: AskedEvents, slots: Sequence[int]
-    ) -> None:
-        self._conditions, self._number, self._pool, self._slots = conditions, number, pool, slots
-        self._reads_event = [condition.reads_event for condition in conditions]
-        self._lengths = [8 * condition.count for condition in conditions]
-        self._known: list[dict[Candidate, int]] = [{} for _ in conditions]
-        self._known_before: list[dict[Candidate, int]] = [{} for _ in conditions]
-        self._missing: list[dict[Candidate, bool]] = [{} for _ in conditions]
-        """the candidates whose answers are missing, and whether an event needs them, not only one ahead"""
+    def __init__(self, count: int) -> None:
+        self._known: list[dict[_C, int]] = [{} for _ in range(count)]
+        self._known_before: list[dict[_C, int]] = [{} for _ in range(count)]
+        self._missing: list[dict[_C, bool]] = [{} for _ in range(count)]
+        """the candidates whose answers are missing, and whether a search needs them, not only one ahead"""
         self._count = 0
-        self._presumed = [0] * len(conditions)
+        self._presumed = [0] * count
         """how many more candidates hold than not"""
         self._errors: list[BaseException] = []
-        self._extremes: dict[int, tuple[Ints, Ints]] = {}
 
-    # ------------------------------------------------------------------ the kernel asks
+    # ------------------------------------------------------------------ a search asks
 
-    def answer(self, number: int, event: int, address: int, nulls: int, ahead: int) -> int:
-        """The answer for a candidate, or a negative number if it is not known yet; see :func:`asterism.matching.kernels.ask`."""
-        try:
-            return self._answer(number, event, address, nulls, ahead)
-        except BaseException as raised:  # no exception may pass through the kernel; error() raises it again
-            return self._failed(raised)
-
-    def _answer(self, number: int, event: int, address: int, nulls: int, ahead: int) -> int:
-        candidate = (
-            event if self._reads_event[number] else -1,
-            nulls,
-            ctypes.string_at(address, self._lengths[number]),
-        )
+    def looked_up(self, number: int, candidate: _C, *, ahead: bool) -> int:
+        """The answer of the condition *number*, or a negative number if it is not known yet."""
         known = self._known[number].get(candidate)
         if known is not None:
             return known
@@ -181,26 +167,20 @@ class Answers:
         missing = self._missing[number]
         if candidate not in missing:
             self._count += 1
-            missing[candidate] = ahead == 0
-        elif ahead == 0:
+            missing[candidate] = not ahead
+        elif not ahead:
             missing[candidate] = True
-        if ahead and self._count >= MAX_MISSING:
+        if ahead and self._is_enough():
             return ENOUGH
         return PRESUMED_TRUE if self._presumed[number] > 0 else PRESUMED_FALSE
+
+    def _is_enough(self) -> bool:
+        """Whether so many answers are missing that no search looks ahead any further."""
+        return self._count >= MAX_MISSING
 
     def _failed(self, error: BaseException) -> int:
         self._errors.append(error)
         return FIRST_FAILURE + len(self._errors) - 1
-
-    def error(self, code: int, where: str) -> AsterismError:
-        """The exception for the code of an error. One that no condition causes, such as KeyboardInterrupt, is raised."""
-        error = self._errors[code - FIRST_FAILURE]
-        if not isinstance(error, AsterismError):
-            raise error
-        detail = "\n".join(part for part in (error.detail, where) if part)
-        failed = EvaluationFailedError(error.message, detail, error.hint)
-        failed.__cause__ = error.__cause__
-        return failed
 
     # ------------------------------------------------------------------ answers are computed
 
@@ -222,34 +202,86 @@ class Answers:
             self._presumed[number] += 2 * answers.count(1) - len(answers)
         self._count = 0
 
-    def _computed(self, number: int, candidates: Sequence[Candidate]) -> list[int]:
+    def _computed(self, number: int, candidates: Sequence[_C]) -> list[int]:
         answers: list[int] = []
         step = 1024
         at = 0
         while at < len(candidates):
             table = self._table(number, candidates[at : at + step])
-            answers += self._of_table(number, table)
+            answers += _codes(self._values(number, table))
             at += step
             step = max(1, min(len(candidates), step * AT_ONCE // max(table.nbytes, 1), 64 * step))
         return answers
 
-    def _computed_one_by_one(self, number: int, candidates: Sequence[Candidate]) -> list[int]:
-        table = self._table(number, candidates)
+    def _computed_one_by_one(self, number: int, candidates: Sequence[_C]) -> list[int]:
+        def computed_for(rows: pa.Table) -> list[int]:
+            return self._computed(number, [candidates[place] for place in rows.column(0).to_pylist()])
+
+        places = pa.table({"place": np.arange(len(candidates))})
         answers: list[int] = []
-        for part, computed in evaluated_in_parts(lambda rows: self._of_table(number, rows), table, len(candidates)):
+        for part, computed in evaluated_in_parts(computed_for, places, len(candidates)):
             if computed is not None:
                 answers += computed
                 continue
             try:
-                answers += self._of_table(number, table.slice(part.start, 1))
+                answers += computed_for(places.slice(part.start, 1))
             except InvalidEventError as error:
                 answers.append(self._failed(error))
         return answers
 
-    def _of_table(self, number: int, table: pa.Table) -> list[int]:
-        [column] = self._conditions[number].expression.evaluate(table)
-        answers: list[int] = column.cast(pa.int64()).fill_null(NULL_ANSWER).to_pylist()
-        return answers
+    @abc.abstractmethod
+    def _table(self, number: int, candidates: Sequence[_C]) -> pa.Table:
+        """What the condition *number* reads, a row for each candidate."""
+
+    @abc.abstractmethod
+    def _values(self, number: int, table: pa.Table) -> pa.ChunkedArray:
+        """The condition *number* over such a table."""
+
+
+def _codes(values: pa.ChunkedArray) -> list[int]:
+    codes: list[int] = values.cast(pa.int64()).fill_null(NULL_ANSWER).to_pylist()
+    return codes
+
+
+class Answers(CandidateAnswers[Candidate]):
+    """The answers of the asked conditions of the pattern *number* during one call of the kernel.
+
+    :param slots: for each slot of the pattern that of the kernel
+    """
+
+    def __init__(
+        self, conditions: Sequence[AskedCondition], number: int, pool: AskedEvents, slots: Sequence[int]
+    ) -> None:
+        super().__init__(len(conditions))
+        self._conditions, self._number, self._pool, self._slots = conditions, number, pool, slots
+        self._reads_event = [condition.reads_event for condition in conditions]
+        self._lengths = [8 * condition.count for condition in conditions]
+        self._extremes: dict[int, tuple[Ints, Ints]] = {}
+
+    def answer(self, number: int, event: int, address: int, nulls: int, ahead: int) -> int:
+        """The answer for a candidate, or a negative number if it is not known yet; see :func:`asterism.matching.kernels.ask`."""
+        try:
+            candidate = (
+                event if self._reads_event[number] else -1,
+                nulls,
+                ctypes.string_at(address, self._lengths[number]),
+            )
+            return self.looked_up(number, candidate, ahead=ahead != 0)
+        except BaseException as raised:  # no exception may pass through the kernel; error() raises it again
+            return self._failed(raised)
+
+    def error(self, code: int, where: str) -> AsterismError:
+        """The exception for the code of an error. One that no condition causes, such as KeyboardInterrupt, is raised."""
+        error = self._errors[code - FIRST_FAILURE]
+        if not isinstance(error, AsterismError):
+            raise error
+        detail = "\n".join(part for part in (error.detail, where) if part)
+        failed = EvaluationFailedError(error.message, detail, error.hint)
+        failed.__cause__ = error.__cause__
+        return failed
+
+    def _values(self, number: int, table: pa.Table) -> pa.ChunkedArray:
+        return self._conditions[number].expression.evaluate(table)[0]
 
     def _table(self, number: int, candidates: Sequence[Candidate]) -> pa.Table:
         """The operands of candidates, a row each."""
@@ -289,6 +321,11 @@ class Answers:
             return np.full(len(values), -1)
         picked: Ints = events[np.minimum(np.searchsorted(ordered, values), len(events) - 1)]
         return picked
+
+
+def next_ahead(ahead: int, advanced: float) -> int:
+    """How far to look ahead, if it was *ahead* and searches advanced so far on average before the next answer was missing."""
+    return min(2 * ahead, MAX_AHEAD) if 2 * advanced > ahead else max(ahead // 2, 4) if 8 * advanced < ahead else ahead
 
 
 def _numbers(values: Ints, nulls: Mask, data_type: pa.DataType) -> pa.Array:

@@ -23,7 +23,7 @@ from asterism.columns.groups import first_rows, group_codes, offsets_of, positio
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.expressions.names import PreviousColumn
-from asterism.matching.asked_conditions import FIRST_AHEAD, FIRST_FAILURE, MAX_AHEAD, Answers, AskedEvents
+from asterism.matching.asked_conditions import FIRST_AHEAD, FIRST_FAILURE, Answers, AskedEvents, next_ahead
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.instructions import Op
 from asterism.matching.key_memory import KeyMemory
@@ -504,8 +504,7 @@ def _looking_ahead(ahead: int, stopped_at: Ints, keys: Keys) -> int:
     both = (stopped_at >= 0) & (keys.asked_at >= 0)
     if not both.any():
         return ahead
-    advanced = float((keys.asked_at - stopped_at)[both].mean())
-    return min(2 * ahead, MAX_AHEAD) if 2 * advanced > ahead else max(ahead // 2, 4) if 8 * advanced < ahead else ahead
+    return next_ahead(ahead, float((keys.asked_at - stopped_at)[both].mean()))
 
 
 def _joined(slices: Sequence[_Slice]) -> _Slice:

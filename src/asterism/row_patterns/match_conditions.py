@@ -4,8 +4,8 @@ A condition is a conjunction. Conjuncts that read rows near the current one beco
 that read only the current row may have been computed before (:mod:`asterism.row_patterns.current_row`). All other conjuncts
 become a program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`). It reads slots, which are
 computed for all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. If the
-stack machine does not support a conjunct, or an expression fails, the search pauses, and its caller evaluates the whole
-condition.
+stack machine does not support a conjunct, or an expression fails, the search asks for the whole condition
+(:mod:`asterism.row_patterns.search`).
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ class BoundConditions:
     :ivar bits: rows x variables, see :class:`asterism.row_patterns.kernels.RowTables`
     :ivar near: whether the bits are the whole conditions
     :ivar values: the slots, likewise
+    :ivar groups: the numbers of the variables and subsets whose rows *conditions* read; None: all rows of the match
     """
 
     bits: Bits
     near: bool
     values: Ints
     conditions: k.ConditionTables
+    groups: Mapping[str | None, int]
 
 
 class ClauseConditions:
@@ -120,7 +122,7 @@ class ClauseConditions:
                 column[~possible] = k.FAILS
         whole = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
         values, conditions = self._programs.bound(columns, remembers_all=in_depth)
-        return BoundConditions(bits, whole, values, conditions)
+        return BoundConditions(bits, whole, values, conditions, self._programs.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,8 @@ class _VariableProgram:
     start_program: tuple[int, int] = (0, 0)
     start_groups: frozenset[int] = frozenset()
     asks: bool = False
+    reads_path: bool = False
+    """whether it reads what no operand has"""
     read: set[Operand] = field(default_factory=set)
 
 
@@ -342,6 +346,8 @@ class ConditionCompiler:
             variable_program.asks = True
         else:
             variable_program.program = self._placed(compiled, variable_program)
+        if variable_program.asks:
+            self._add_read(condition, parts, variable_program)
         of_start = [part for part in parts if self._reads_only_the_start(condition, part)]
         compiled = self.compiled(condition, of_start) if of_start else None
         if compiled is not None:
@@ -349,6 +355,24 @@ class ConditionCompiler:
             variable_program.start_groups = frozenset(
                 operand[k.GROUP] for operand in compiled.stages if operand[k.KIND] == k.VALUE_OF_ROW
             )
+
+    def _add_read(
+        self, condition: VariableCondition, parts: Sequence[exp.Expr], variable_program: _VariableProgram
+    ) -> None:
+        """Note what a condition reads of the match that the search asks for."""
+        for number in {number for part in parts for number in _leaf_numbers(part)}:
+            leaf = condition.resolved.leaves[number]
+            if resolution.is_near(leaf, condition.names):
+                continue
+            operand = self._operand(leaf)
+            if operand is None:
+                variable_program.reads_path = True
+            else:
+                variable_program.read.add(operand)
+
+    @property
+    def groups(self) -> dict[str | None, int]:
+        return {name: number for number, name in enumerate(self._groups)}
 
     def add_bound(self, bound: TimeBound) -> None:
         """Compile the bound of the time of a row of a variable, unless the stack machine does not support it."""
@@ -637,7 +661,7 @@ class ConditionCompiler:
         """Everything that the conditions of these variables read of the match; None if it is too much to remember."""
         key: dict[tuple[int, int, int], None] = {}
         for name in names:
-            if self._conditions[name].asks:
+            if self._conditions[name].reads_path:
                 return None
             for kind, group, last, skip, distance, register in sorted(self._conditions[name].read):
                 match kind:

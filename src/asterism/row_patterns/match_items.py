@@ -16,7 +16,7 @@ from asterism.expressions.names import plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
 from asterism.row_patterns import kernels as k
 from asterism.row_patterns import resolution
-from asterism.row_patterns.ordered_rows import OrderedRows, evaluated
+from asterism.row_patterns.ordered_rows import OrderedRows, Path, evaluated
 
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
@@ -245,8 +245,25 @@ class MatchItems:
         return [pa.concat_arrays([part[number] for part in slices]) for number in range(len(slices[0]))]
 
 
+def leaves_of_paths(
+    ordered: OrderedRows, resolved: resolution.ResolvedExpression, paths: Sequence[Path]
+) -> list[pa.Array]:
+    """The value of each leaf of a condition, for the last row of each path."""
+    lengths = np.array([len(path[3]) for path in paths], np.int64)
+    matches = np.zeros((len(paths), k.TIMED_OUT + 1), np.int64)
+    matches[:, [k.START, k.PARTITION, k.NUMBER]] = [path[:3] for path in paths]
+    matches[:, k.FIRST_LABEL], matches[:, k.ROWS] = offsets_of(lengths)[:-1], lengths
+    found_matches = FoundMatches(matches, np.concatenate([path[3] for path in paths]), np.zeros(0, np.bool_))
+    items = MatchItems(ordered, found_matches, np.arange(len(paths)), lengths)
+    leaves = items.leaves([resolved], whole=True)
+    return [leaves[leaf] for leaf in resolved.leaves]
+
+
 def over_leaves(resolved: resolution.ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
     """The value of an expression, given its leaves."""
+    return resolved.body.evaluate(table_of_leaves(resolved, leaves, count))[0]
+
+
+def table_of_leaves(resolved: resolution.ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.Table:
     # Without a leaf, a column provides the number of rows.
-    table = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})
-    return resolved.body.evaluate(table)[0]
+    return pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})
