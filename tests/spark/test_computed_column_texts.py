@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, as_of_join, multi_join
 from tests.kit import Golden
 
 pytestmark = pytest.mark.spark
@@ -38,14 +40,60 @@ CONDITIONS = {
 }
 
 
-def test_texts(spark: SparkSession, golden: Golden) -> None:
+KEYS: dict[str, object] = {
+    "key_unknown_function": "nope(kind)",
+    "key_unknown_column": ["user", "upper(kond)"],
+    "key_not_deterministic": "dice(x) + 1",
+    "key_function_of_the_time": "kind || now()",
+    "key_aggregate": "max(kind)",
+    "key_generator": "explode(xs)",
+    "key_subquery": "x + (SELECT 1)",
+    "key_window": "row_number() OVER (ORDER BY x)",
+    "key_syntax": "lower(kind",
+    "key_syntax_of_spark": "kind = 1 +",
+    "key_types": "x + xs",
+    "key_of_several": "kind, user",
+    "key_without_equality": "x / 2",
+    "key_collation": "kind COLLATE UNICODE_CI",
+    "key_named_as_a_column": "lower(kind) AS User",
+    "key_with_a_reserved_name": "lower(kind) AS __asterism_kind",
+    "key_twice": ["lower(kind)", "LOWER(kind)"],
+    "key_word": "usr",
+}
+
+
+JOINS = {
+    "join_unknown_function": "kind = 'a' AND nope(other_x) > 1",
+    "join_unknown_column": "kind = 'a' AND twice(other_kond) > 1",
+    "join_not_deterministic": "dice(x) > other_x",
+    "join_function_of_both_sides": "twice(x + other_x) > 1",
+    "join_type_that_cannot_be_passed": "make_ym_interval(x, 1) > make_ym_interval(other_x, 1)",
+    "join_types_of_a_side": "kind = 'a' AND sha2(other_xs, 256) > 'a'",
+}
+
+
+def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
+    """What PySpark logs about errors that become others is not shown."""
     spark.udf.register("dice", F.udf(lambda x: x, "bigint").asNondeterministic())
     spark.udf.register("twice", lambda x: 2 * x, "bigint")
     df = spark.sql("SELECT timestamp_seconds(1) AS ts, 'u' AS user, 'a' AS kind, 1L AS x, array(1L) AS xs")
     stream = KeyedStream(df, "user", "ts")
     for name, text in CONDITIONS.items():
         golden.error(name, partial(CEP.pattern, stream, Pattern.begin("a").next("b").where(text)))
-    assert golden.names() == set(CONDITIONS)
+    for name, key in KEYS.items():
+        golden.error(name, partial(KeyedStream, df, key, "ts"))
+    for name, text in JOINS.items():
+        golden.error(name, partial(as_of_join, stream, stream, on=text, prefix="other_"))
+    between = {("a", "b"): (timedelta(0), timedelta(1)), ("a", "c"): (timedelta(0), timedelta(1))}
+    options: dict[str, Any] = {
+        "how": {"b": "left"},
+        "on": {"c": "x = 1 AND twice(b_x) > c_x"},
+        "prefix": {"b": "b_", "c": "c_"},
+    }
+    inputs = dict.fromkeys("abc", stream)
+    golden.error("join_input_without_a_row", partial(multi_join, inputs, between, **options))
+    assert golden.names() == {*CONDITIONS, *KEYS, *JOINS, "join_input_without_a_row"}
+    assert "SQLQueryContextLogger" not in capfd.readouterr().err
 
 
 def test_a_function_of_the_session_that_raises(spark: SparkSession) -> None:

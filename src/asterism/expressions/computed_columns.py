@@ -23,7 +23,7 @@ can evaluate, so that ``n <> 0 AND f(1 / n)`` does not fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +84,8 @@ class Names:
     :param upper_case: whether stages that are not quoted are in upper case, as the variables of MATCH_RECOGNIZE
     :param of_event: those of the stages that outside of aggregates are the event itself
     :param prefix_of: for a dotted name, the names before the column that mean the event itself: those of a table
+    :param inputs: if the columns are of several inputs, as in a join, the input of each, by its name in lower case. An event is a
+        row of one input.
     """
 
     columns: frozenset[str]
@@ -94,6 +96,7 @@ class Names:
     upper_case: bool = False
     of_event: frozenset[str] = frozenset()
     prefix_of: Callable[[Sequence[str]], Prefix | None] | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
     _columns: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,25 +199,29 @@ class PartFinder:
             names |= {token.text.lower() for token in self.tokens[max(before, part.begin) : at]}
         return names
 
+    def columns(self, part: Fragment) -> Iterator[str]:
+        """The columns without a stage, in lower case."""
+        bound = self.lambda_names(part)
+        for at in range(part.begin, part.end):
+            token, name = self.tokens[at], self.tokens[at].text.lower()
+            if token.token_type in LITERALS or is_name(self.tokens, at) or self.stage_at(at) is not None:
+                continue
+            after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
+            if self.names.has_column(name) and name not in bound and not self.is_call(at) and not after_as:
+                yield name
+
+    def inputs(self, part: Fragment) -> set[str]:
+        """The inputs whose columns a part reads, if there are several."""
+        return {self.names.inputs[name] for name in self.columns(part)} if self.names.inputs else set()
+
     def stage_of_argument(self, part: Fragment) -> tuple[bool, str | None]:
         """(whether an argument reads the events of a single stage, or of none, this stage)"""
         stages = self.stages(part)
         if not stages:
             return True, None
-        if len(stages) > 1:
+        has_prefix = any(self.prefix_at(at) is not None for at in range(part.begin, part.end))
+        if len(stages) > 1 or has_prefix or any(self.columns(part)):
             return False, None
-        bound = self.lambda_names(part)
-        for at in range(part.begin, part.end):
-            token = self.tokens[at]
-            if token.token_type in LITERALS or is_name(self.tokens, at):
-                continue
-            if self.prefix_at(at) is not None:
-                return False, None
-            if self.stage_at(at) is not None or self.is_call(at) or token.text.lower() in bound:
-                continue
-            after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
-            if self.names.has_column(token.text) and not after_as:
-                return False, None
         return True, stages.pop()
 
     # ------------------------------------------------------------------ the text of a run
@@ -270,7 +277,7 @@ class PartFinder:
         """Whether a part outside of aggregates is of one event."""
         if self.names.only_in_aggregates or not self.may_be_column(part):
             return False
-        return self.stages(part) <= self.names.of_event
+        return self.stages(part) <= self.names.of_event and len(self.inputs(part)) < 2
 
     def runs(self, part: Fragment, wanted: Callable[[EventPart], bool]) -> Iterator[EventPart]:
         """The largest runs of one event that are *wanted*, outside of aggregates without names of stages."""
@@ -282,12 +289,15 @@ class PartFinder:
         rest = part.parts
         if part.kind in (FragmentKind.AND, FragmentKind.OR):
             pure = [operand for operand in part.parts if self._is_of_event(operand)]
-            word = part.kind.name
-            for count in range(len(pure), 0, -1):
-                run = EventPart(tuple(pure[:count]), word, None)
-                if wanted(run):
-                    yield run
-                    break
+            by_input: dict[frozenset[str], list[Fragment]] = {}
+            for operand in pure:
+                by_input.setdefault(frozenset(self.inputs(operand)), []).append(operand)
+            for operands in by_input.values():
+                for count in range(len(operands), 0, -1):
+                    run = EventPart(tuple(operands[:count]), part.kind.name, None)
+                    if wanted(run):
+                        yield run
+                        break
             rest = tuple(operand for operand in part.parts if operand not in pure)
         for inner in rest:
             yield from self.runs(inner, wanted)

@@ -35,12 +35,14 @@ class PartForSpark(NamedTuple):
     :param text: the whole expression
     :param starts: for each character of *sql* its position in *text*
     :param refusal: why it cannot be evaluated here
+    :param input: if the columns are of several inputs, the one of which this part reads columns
     """
 
     sql: str
     text: str
     starts: tuple[int, ...]
     refusal: ExpressionError
+    input: str | None = None
 
     @property
     def column(self) -> str:
@@ -104,7 +106,8 @@ def parts_for_spark(text: str, schema: pa.Schema, names: Names) -> list[PartForS
         for part in run.parts:
             check_of_event(tokens, part.begin, part.end, text, names)
         sql, starts = finder.sql(run)
-        found.append(PartForSpark(sql, text, starts, refusal))
+        inputs = {name for part in run.parts for name in finder.inputs(part)}
+        found.append(PartForSpark(sql, text, starts, refusal, next(iter(inputs), None)))
     return found
 
 

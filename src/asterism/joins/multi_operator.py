@@ -23,13 +23,15 @@ from asterism.errors import (
     LimitExceededError,
     StreamDefinitionError,
 )
+from asterism.expressions.computed_columns import is_computed
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import columns_of
 from asterism.expressions.types import TIME_ZONE
+from asterism.joins.conditions import bound_condition, inputs_of, names_in_conditions, passed
 from asterism.joins.kept_rows import KeptRows
 from asterism.joins.kinds import IntervalJoin
 from asterism.joins.multi_join import NO_ROW, Bound, MultiJoin, MultiJoinSearch
-from asterism.joins.operator import JOINED, StreamJoinOperator, bound_condition, passed
+from asterism.joins.operator import JOINED, StreamJoinOperator
 from asterism.joins.types import INNER, LEFT_OUTER
 from asterism.operators.key_group import ONE_KEY, Group
 from asterism.operators.multiple_input import Wire
@@ -88,7 +90,7 @@ class MultiJoinOperator(StreamJoinOperator):
         self._make_result()
         self._bind(self._by_input(on, "on", 'on={"payments": "paid >= amount"}'))
         self.kept = {
-            name: [column for of, column, _ in self.columns if of == number] for number, name in enumerate(self.names)
+            name: [column for of, column, _ in self._readable if of == number] for number, name in enumerate(self.names)
         }
         definition = ("multi_join", self.names, self.join, sorted((on or {}).items()), sorted(self.prefixes.items()))
         self.set_schemas(self.result.remove_metadata(), self.kept, *definition)
@@ -184,12 +186,13 @@ class MultiJoinOperator(StreamJoinOperator):
         """The columns of the result, in the order of the inputs."""
         self.columns: list[tuple[int, str, pa.Field]] = []
         """Of the result: the input, the name that the column has there, and the column."""
+        self._readable: list[tuple[int, str, pa.Field]] = []
+        """The same, of conditions: with those that Spark computes for them."""
         owners: dict[str, str] = {}
+        self._names = names_in_conditions(self.wires, self.prefixes)
         for number, (name, wire) in enumerate(self.wires.items()):
-            for field in wire.schema:
-                if number and field.name in wire.keys:
-                    continue
-                new = self.prefixes.get(name, "") + field.name
+            of_input = []
+            for column, new in self._names[name].items():
                 if new.lower() in owners:
                     raise StreamDefinitionError(
                         f"two columns of the join are named {shown(new)}",
@@ -197,7 +200,9 @@ class MultiJoinOperator(StreamJoinOperator):
                         f"prefix={{{name!r}: {name + '_'!r}}}",
                     )
                 owners[new.lower()] = name
-                self.columns.append((number, field.name, field.with_name(new).with_nullable(True)))
+                of_input.append((number, column, wire.schema.field(column).with_name(new).with_nullable(True)))
+            self.columns += of_input
+            self._readable += [*of_input, *((number, f.name, f) for f in wire.schema if is_computed(f.name))]
         zones = [zone for wire in self.wires.values() if (zone := (wire.schema.metadata or {}).get(TIME_ZONE))]
         self.result = pa.schema(
             [field for _, _, field in self.columns], metadata={TIME_ZONE: zones[0]} if zones else None
@@ -215,8 +220,8 @@ class MultiJoinOperator(StreamJoinOperator):
                     "A condition belongs to the join of an input with those before it.",
                     "filter the stream: df.where(...); or give the condition to a later input",
                 )
-            seen = pa.schema([field for of, _, field in self.columns if of <= number], metadata=self.result.metadata)
-            self.conditions[number] = condition = bound_condition(text, seen)
+            seen = pa.schema([field for of, _, field in self._readable if of <= number], metadata=self.result.metadata)
+            self.conditions[number] = condition = bound_condition(text, seen, inputs_of(self._names))
             self._read[number] = sorted(columns_of(condition.texts[0]))
 
     # ------------------------------------------------------------------ with state
@@ -228,7 +233,7 @@ class MultiJoinOperator(StreamJoinOperator):
         search = MultiJoinSearch(
             self.join,
             list(kept.numbered().values()),
-            {number: frozenset(self.columns[at][0] for at in read) for number, read in self._read.items()},
+            {number: frozenset(self._readable[at][0] for at in read) for number, read in self._read.items()},
             partial(self._passed, tables),
             group.header.watermark,  # the time of the previous call
             horizon,
@@ -249,7 +254,7 @@ class MultiJoinOperator(StreamJoinOperator):
         condition = self.conditions[number]
         read = {
             field.name: _taken(tables[of], column, rows[of])
-            for of, column, field in (self.columns[at] for at in self._read[number])
+            for of, column, field in (self._readable[at] for at in self._read[number])
         }
         return passed(condition, read, rows.shape[1])
 

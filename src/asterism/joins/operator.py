@@ -31,16 +31,12 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
-from asterism.errors import (
-    ColumnNotFoundError,
-    ExpressionSyntaxError,
-    ExpressionTypeError,
-    StreamDefinitionError,
-)
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.expressions.computed_columns import is_computed, visible
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, columns_of
-from asterism.expressions.parsing import parse
-from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.expressions.names import columns_of
+from asterism.expressions.types import TIME_ZONE
+from asterism.joins.conditions import bound_condition, inputs_of, names_in_conditions, passed
 from asterism.joins.kept_rows import MATCHED, SEEN, KeptRows, key_columns, stored_fields
 from asterism.joins.kinds import JoinKind, JoinSearch, SideSearch, WindowJoin
 from asterism.joins.matching import JoinRows
@@ -108,7 +104,7 @@ class StreamJoinOperator(KeyGroupOperator):
         :param sent: the columns of each input that results, conditions and the order need
         :param defined_by: what identifies the join besides its inputs and its result
         """
-        late = {late_output(name): wire.schema for name, wire in self.wires.items()}
+        late = {late_output(name): visible(wire.schema) for name, wire in self.wires.items()}
         self.output_schemas = {JOINED: result, **{name: late[name] for name in self.late_outputs}}
         paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
         inputs = {}
@@ -177,25 +173,7 @@ class StreamJoinOperator(KeyGroupOperator):
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
         if late_output(name) in self.late_outputs:
-            group.emit(late_output(name), late_table(self.wires[name].schema, events))
-
-
-def bound_condition(text: str, schema: pa.Schema) -> Vectorized:
-    """The condition of a join over the columns of *schema*."""
-    condition = Vectorized(schema)
-    with ExpressionSyntaxError.if_too_deep(text):
-        condition.add(Scope(schema).resolve(parse(text), text), text)
-    kind = condition.types[0]
-    if kind != pa.bool_():
-        raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", text)
-    return condition
-
-
-def passed(condition: Vectorized, columns: Mapping[str, Any], count: int) -> Mask:
-    """Where a condition holds in *count* pairs of rows, of which *columns* are the columns that it reads."""
-    # If the condition reads no column, a column of NULLs provides the number of rows.
-    pairs = pa.table(columns or {"": pa.nulls(count)})
-    return mask_of(condition.evaluate(complete(pairs, condition.schema))[0])
+            group.emit(late_output(name), late_table(visible(self.wires[name].schema), events))
 
 
 class JoinOperator(StreamJoinOperator):
@@ -253,7 +231,8 @@ class JoinOperator(StreamJoinOperator):
         if isinstance(kind, WindowJoin):
             for time in self.times.values():
                 check_zone(kind.windows, time)
-        self.right_names = {name: prefix + name for name in right.schema.names if name not in right.keys}
+        self.names = names_in_conditions(self.wires, {RIGHT: prefix})
+        self.right_names = self.names[RIGHT]
         self._make_result()
         self._bind(on)
         sent = self._sent()
@@ -272,13 +251,14 @@ class JoinOperator(StreamJoinOperator):
     # ------------------------------------------------------------------ definition
 
     def _make_result(self) -> None:
-        left, right = self.wires[LEFT].schema, self.wires[RIGHT].schema
+        left, right = visible(self.wires[LEFT].schema), self.wires[RIGHT].schema
         moment = self.times[LEFT].written
         self.window_fields = (
             [pa.field(name, moment) for name in WINDOW_COLUMNS] if isinstance(self.kind, WindowJoin) else []
         )
         self.right_fields = [right.field(name).with_name(new) for name, new in self.right_names.items()]
-        self.both = pa.schema([*left, *self.right_fields], metadata=_zone(left) or _zone(right))
+        computed = [field for wire in self.wires.values() for field in wire.schema if is_computed(field.name)]
+        self.both = pa.schema([*left, *self.right_fields, *computed], metadata=_zone(left) or _zone(right))
         """The columns of a pair, which the condition can read."""
         self.brings = self.how in BRINGING
         owners: dict[str, str] = {field.name.lower(): "of the window" for field in self.window_fields}
@@ -306,16 +286,17 @@ class JoinOperator(StreamJoinOperator):
         expect_string(
             StreamDefinitionError, on, "the condition of a join must be a string", 'on="amount >= payment_amount"'
         )
-        self.condition = bound_condition(on, self.both)
+        self.condition = bound_condition(on, self.both, inputs_of(self.names))
         self._read = {self.both.names[number] for number in columns_of(self.condition.texts[0])}
 
     def _sent(self) -> dict[str, list[str]]:
         """The columns of each side that results, the condition and the order need."""
         left, right = self.wires[LEFT], self.wires[RIGHT]
         joined = {name for name, new in self.right_names.items() if self.brings or new in self._read}
+        joined |= {name for name in self._read if is_computed(name)}
         order = {name for name, *_ in self.order_by}
         for name in order - set(right.schema.names):
-            raise ColumnNotFoundError.from_missing_and_available(name, right.schema.names, "in order_by")
+            raise ColumnNotFoundError.from_missing_and_available(name, visible(right.schema).names, "in order_by")
         check_order(right.schema, self.order_by)
         self.kept = {LEFT: list(left.schema.names), RIGHT: [name for name in right.schema.names if name in joined]}
         return self.kept | {RIGHT: [name for name in right.schema.names if name in joined | order]}
@@ -366,11 +347,11 @@ class JoinOperator(StreamJoinOperator):
 
     def _passed(self, condition: Vectorized, left: pa.Table, rows: Ints, right: pa.Table, partners: Ints) -> Mask:
         columns: dict[str, Any] = {}
-        for table, chosen, names in (
-            (left, rows, {name: name for name in self.wires[LEFT].schema.names}),
-            (right, partners, self.right_names),
-        ):
-            read = {new: "e:" + name for name, new in names.items() if new in self._read}
+        for name, table, chosen in ((LEFT, left, rows), (RIGHT, right, partners)):
+            names = self.names[name] | {
+                column: column for column in self.wires[name].schema.names if is_computed(column)
+            }
+            read = {new: "e:" + column for column, new in names.items() if new in self._read}
             taken = table.select(list(read.values())).take(pa.array(chosen))
             columns |= dict(zip(read, taken.columns, strict=True))
         return passed(condition, columns, len(rows))
@@ -392,7 +373,7 @@ class JoinOperator(StreamJoinOperator):
         targets = np.flatnonzero(search.decided & ~matched)
         rows = right.take(pa.array(search.rows[targets]))
         columns = self._windows(search, targets)
-        for field in self.wires[LEFT].schema:
+        for field in visible(self.wires[LEFT].schema):
             is_key = field.name in self.wires[LEFT].keys
             columns.append(rows.column("k:" + field.name) if is_key else pa.nulls(len(targets), field.type))
         columns += rows.select(["e:" + name for name in self.right_names]).columns
@@ -402,7 +383,7 @@ class JoinOperator(StreamJoinOperator):
         self, group: Group, left: pa.Table, search: SideSearch, probes: Ints, right_columns: Sequence[Any]
     ) -> None:
         columns = self._windows(search, probes)
-        left_rows = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
+        left_rows = left.select(["e:" + name for name in self.names[LEFT]]).take(pa.array(search.rows[probes]))
         group.emit(JOINED, pa.table([*columns, *left_rows.columns, *right_columns], schema=self.output_schemas[JOINED]))
 
     def _windows(self, search: SideSearch, entries: Ints) -> list[Any]:

@@ -54,6 +54,7 @@ from asterism.spark.api.table_functions import (
 from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.query_settings import QueryTraits, carrying
 from asterism.spark.host.stateful import check_use
+from asterism.spark.session.settings import errors_not_logged
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
 
@@ -314,7 +315,8 @@ def _check_subquery(subquery: Callable[[], DataFrame], source: str, start: int) 
     """Check that a subquery of a clause reads no row of the clause, and no stream."""
     hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
     try:
-        streams = subquery().isStreaming
+        with errors_not_logged():
+            streams = subquery().isStreaming
     except AnalysisException as error:
         if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
             raise

@@ -13,20 +13,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect_options, expect_outputs
-from asterism.errors import StreamDefinitionError
+from asterism.errors import ExpressionError, StreamDefinitionError
+from asterism.joins.conditions import JoinConditions, names_in_conditions
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
 from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator, late_output
 from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
-from asterism.joins.types import INNER
+from asterism.joins.types import INNER, LEFT_OUTER
 from asterism.operators.multiple_input import Wire
-from asterism.spark.host.column_types import zone_if_used
+from asterism.spark.host.column_types import zone_if_used, zone_of
+from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use, check_use
 from asterism.windows.assigners import Windows
+
+_OF_ONE_SIDE = "Spark computes what reads the columns of one side: f(x) > other_y instead of f(x, other_y)"
 
 
 def interval_join(
@@ -152,7 +156,8 @@ def multi_join(
     Runnable examples: docs/joins.md. Source: Flink's multi-way join (FLIP-516).
     """
     build = partial(MultiJoinOperator, between=between, how=how, on=on, prefix=prefix, max_rows=max_rows)
-    return MultiJoinedStream(inputs, build, key_groups, drain)
+    optional = [name for name, kind in (how or {}).items() if kind == LEFT_OUTER] if isinstance(how, dict) else []
+    return MultiJoinedStream(inputs, build, JoinConditions(on or {}, prefix or {}, optional), key_groups, drain)
 
 
 class _StreamJoin(OperatorOutputs):
@@ -166,6 +171,7 @@ class _StreamJoin(OperatorOutputs):
         streams: Mapping[str, KeyedStream],
         build: Callable[..., JoinOperator | MultiJoinOperator],
         late_outputs: Sequence[str],
+        conditions: JoinConditions,
         key_groups: int | None,
         drain: bool,
     ) -> None:
@@ -176,7 +182,33 @@ class _StreamJoin(OperatorOutputs):
         self.streaming = any(df.isStreaming for df in frames)
         self._build, self._late_outputs = build, late_outputs
         self._wires = {name: wire_of(self.spark, stream) for name, stream in streams.items()}
-        self.operator = self._operator([])
+        try:
+            self.operator = self._operator([])
+        except ExpressionError as error:
+            self.operator = self._with_computed(conditions, error)
+
+    def _with_computed(self, conditions: JoinConditions, refusal: ExpressionError) -> JoinOperator | MultiJoinOperator:
+        """The operator, after the parts of the conditions that only Spark can evaluate have become columns of the inputs.
+
+        :param refusal: why the conditions cannot be evaluated without them
+        :raises ExpressionError: they cannot be evaluated with them
+        """
+        names = names_in_conditions(self._wires, conditions.prefixes)
+        available = [new for columns in names.values() for new in columns.values()]
+        unknown_functions: set[str] = set()
+        for name, parts in conditions.parts_for_spark(self._wires).items():
+            stream, wire = self.streams[name], self._wires[name]
+            columns = ComputedColumns(stream.df, wire.schema, names[name])
+            columns.available, columns.unknown_functions = available, unknown_functions
+            schema = columns.schema_with(parts)
+            self._wires[name] = replace(wire, schema=schema)
+            self.streams[name] = replace(stream, df=with_computed(stream.df, schema, names[name]))
+        if not any(has_computed(wire.schema) for wire in self._wires.values()):
+            raise with_hint(refusal, unknown_functions, _OF_ONE_SIDE) from None
+        try:
+            return self._operator([])
+        except ExpressionError as error:
+            raise with_hint(error, unknown_functions, _OF_ONE_SIDE) from None
 
     def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> JoinOperator | MultiJoinOperator:
         """:param schema: instead of that of the first input"""
@@ -231,8 +263,9 @@ class _StreamJoin(OperatorOutputs):
     def _results(self, operator: JoinOperator | MultiJoinOperator, late: Collection[str], use: Use) -> DataFrame:
         if not self.streaming:
             return over_tables(operator, self.streams, use=use)
-        first = next(iter(self._wires.values()))
-        zone = zone_if_used(partial(self._operator, late), first.schema)
+        first = next(iter(self._wires.values())).schema
+        computed = any(has_computed(wire.schema) for wire in self._wires.values())
+        zone = zone_of(first) if computed else zone_if_used(partial(self._operator, late), first)
         return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
 
 
@@ -267,7 +300,8 @@ class JoinedStream(_StreamJoin):
             options |= {"on": spec.on, "prefix": spec.prefix, "order_by": right.order_by}
             return JoinOperator(wires[LEFT], wires[RIGHT], spec.kind, spec.how, **options)
 
-        super().__init__({LEFT: left, RIGHT: right}, build, (LATE_LEFT, LATE_RIGHT), key_groups, drain)
+        conditions = JoinConditions({} if spec.on is None else {RIGHT: spec.on}, {RIGHT: spec.prefix})
+        super().__init__({LEFT: left, RIGHT: right}, build, (LATE_LEFT, LATE_RIGHT), conditions, key_groups, drain)
 
     def __repr__(self) -> str:
         kind = self.spec.kind
@@ -298,13 +332,14 @@ class MultiJoinedStream(_StreamJoin):
         self,
         inputs: Mapping[str, KeyedStream],
         build: Callable[..., MultiJoinOperator],
+        conditions: JoinConditions,
         key_groups: int | None,
         drain: bool,
     ) -> None:
         check_inputs(inputs)
         for name, stream in inputs.items():
             _check_stream(f"the input {name!r} of a join", stream, "Rows of a join have no order.")
-        super().__init__(inputs, build, [late_output(name) for name in inputs], key_groups, drain)
+        super().__init__(inputs, build, [late_output(name) for name in inputs], conditions, key_groups, drain)
 
     def __repr__(self) -> str:
         return f"MultiJoinedStream({self.operator!r})"

@@ -33,6 +33,7 @@ from asterism.errors import ColumnTypeError, StreamDefinitionError
 from asterism.expressions.types import SPARK_JSON, SPARK_TYPE, TIME_ZONE
 from asterism.operators.operator import Operator
 from asterism.spark.host.versions import to_arrow
+from asterism.spark.session.settings import errors_not_logged
 from asterism.text.printable import quoted_name
 
 _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -80,7 +81,7 @@ def collation_of(kind: T.DataType) -> str | None:
     return None if collation == "UTF8_BINARY" else collation
 
 
-def check_collation(what: str, name: str, kind: T.DataType) -> None:
+def check_collation(what: str, name: str, kind: T.DataType, hint: str | None = None) -> None:
     """:raises ColumnTypeError: the column has a collation that compares other than bytes"""
     collation = collation_of(kind)
     if collation is not None:
@@ -88,7 +89,8 @@ def check_collation(what: str, name: str, kind: T.DataType) -> None:
         raise ColumnTypeError(
             f"{what} has the collation {collation}",
             "Strings are compared by their bytes.",
-            f'df.withColumn({name!r}, F.expr("{quoted} COLLATE UTF8_BINARY")), or lower(...) of that to ignore case',
+            hint
+            or f'df.withColumn({name!r}, F.expr("{quoted} COLLATE UTF8_BINARY")), or lower(...) of that to ignore case',
         )
 
 
@@ -207,7 +209,8 @@ def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
     """
     expect(StreamDefinitionError, schema, T.StructType | str, "the schema of a function must be a string", hint)
     try:
-        struct = schema if isinstance(schema, T.StructType) else spark.createDataFrame([], schema).schema
+        with errors_not_logged():
+            struct = schema if isinstance(schema, T.StructType) else spark.createDataFrame([], schema).schema
     except ParseException as error:
         raise StreamDefinitionError(f"not a schema: {shown(schema)}", str(error).strip(), hint) from None
     return arrow_schema(spark, struct)

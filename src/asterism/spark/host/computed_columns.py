@@ -7,6 +7,8 @@ columns that its expressions need, and adds these columns to its events by :func
     operator = columns.bind(lambda schema: Operator(schema, ...), [Expression(text) for text in texts])
     df = with_computed(stream.df, operator.schema)
 
+Keys that are expressions are columns, too: :func:`with_keys`.
+
 See :mod:`asterism.expressions.computed_columns` and docs/decisions/0110.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -23,25 +25,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from asterism.columns.internal import internal
 from asterism.columns.time import TIME_UNIT
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionError,
     ExpressionSyntaxError,
     ExpressionTypeError,
+    StreamDefinitionError,
     UnknownFunctionError,
     UnsupportedSyntaxError,
 )
-from asterism.expressions.computed_columns import is_computed, sql_of_column, visible
+from asterism.expressions.computed_columns import Names, is_computed, sql_of_column, visible
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parts_for_spark import STORED, PartForSpark
+from asterism.expressions.parsing import tokenize
+from asterism.expressions.parts_for_spark import STORED, PartForSpark, check_of_event, check_queries
+from asterism.expressions.structure import structure
 from asterism.expressions.translation import DOCUMENTATION
 from asterism.spark.host.column_types import arrow_schema, cannot_pass
-from asterism.spark.session.settings import of_expressions
+from asterism.spark.session.settings import errors_not_logged, of_expressions
+from asterism.text.printable import quoted_name
 
 Built = TypeVar("Built")
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 UNKNOWN_FUNCTION = "unknown function "
+_AS_ARGUMENT = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 
@@ -58,12 +66,17 @@ class ComputedColumns:
 
     :param df: the events
     :param schema: its columns (:func:`~asterism.spark.host.column_types.arrow_schema`)
+    :param names: for SQL, the names of those columns that it can read, if they are not all with their own names
     """
 
-    def __init__(self, df: DataFrame, schema: pa.Schema) -> None:
+    def __init__(self, df: DataFrame, schema: pa.Schema, names: Mapping[str, str] | None = None) -> None:
+        if names is not None:
+            df = df.select(*[F.col(quoted_name(name)).alias(new) for name, new in names.items()])
         self._df, self._schema = df, schema
         self._known: dict[str, pa.Field] = {}
-        self._unknown_functions: set[str] = set()
+        self.available = df.columns
+        """the columns, for messages"""
+        self.unknown_functions: set[str] = set()
         """functions that neither Spark nor this library knows"""
 
     def bind(self, build: Callable[[pa.Schema], Built], expressions: Iterable[HasParts]) -> Built:
@@ -77,11 +90,11 @@ class ComputedColumns:
         except ExpressionError as error:
             parts = [part for expression in expressions for part in expression.parts_for_spark(self._schema)]
             if not parts:
-                raise self._with_hint(error) from None
+                raise with_hint(error, self.unknown_functions) from None
         try:
             return build(self.schema_with(parts))
         except ExpressionError as error:
-            raise self._with_hint(error) from None
+            raise with_hint(error, self.unknown_functions) from None
 
     def schema_with(self, parts: Iterable[PartForSpark]) -> pa.Schema:
         """The schema with the columns of these parts at its end.
@@ -99,19 +112,6 @@ class ComputedColumns:
         fields = [self._known[column] for column in by_column if column in self._known]
         return pa.schema([*self._schema, *fields], self._schema.metadata)
 
-    def _with_hint(self, error: ExpressionError) -> ExpressionError:
-        """An error of an expression in which no part is left that Spark could compute."""
-        if not isinstance(error, UnknownFunctionError) or not (error.hint or "").startswith(DOCUMENTATION):
-            return error
-        if error.message in self._unknown_functions:
-            name = error.message.removeprefix(UNKNOWN_FUNCTION)
-            hint = _registered(name)
-        else:
-            hint = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
-        with_hint = type(error)(error.message, error.detail, hint)
-        with_hint.position = error.position
-        return with_hint
-
     def _analyzed(self, parts: Sequence[PartForSpark]) -> pa.Schema:
         """The columns of these parts, without those that Spark refuses for the same reason as this library."""
         df = self._df
@@ -120,9 +120,9 @@ class ComputedColumns:
         except Exception as error:  # also an internal error of Spark, as for x -> 1 outside of a call
             if len(parts) > 1:
                 return pa.schema([field for part in parts for field in self._analyzed([part])])
-            better = refused(parts[0], error, df.columns)
+            better = refused(parts[0], error, self.available)
             if better is None and isinstance(parts[0].refusal, UnknownFunctionError):
-                self._unknown_functions.add(parts[0].refusal.message)
+                self.unknown_functions.add(parts[0].refusal.message)
             if better is not None:
                 raise better from None
             return pa.schema([])
@@ -143,19 +143,27 @@ def analyzed(df: DataFrame, parts: Sequence[PartForSpark]) -> T.StructType:
 
     :raises pyspark.errors.AnalysisException: Spark refuses a part, or it is not deterministic
     """
-    struct = df.select(*[F.expr(part.sql).alias(part.column) for part in parts]).schema
-    # Spark has no function that tells whether an expression is deterministic; an aggregate of it must be.
-    df.agg(*[F.count(F.expr(part.sql)) for part in parts]).schema  # noqa: B018 - on Spark Connect, it is analyzed here
+    with errors_not_logged():  # they become errors of this library
+        struct = df.select(*[F.expr(part.sql).alias(part.column) for part in parts]).schema
+        # Spark has no function that tells whether an expression is deterministic; an aggregate of it must be.
+        df.agg(*[F.count(F.expr(part.sql)) for part in parts]).schema  # noqa: B018 - on Spark Connect, it is analyzed here
     return struct
 
 
-def with_computed(df: DataFrame, schema: pa.Schema) -> DataFrame:
-    """*df* with the computed columns of *schema*."""
-    columns = [F.expr(sql_of_column(name)).alias(name) for name in schema.names if is_computed(name)]
+def with_computed(df: DataFrame, schema: pa.Schema, names: Mapping[str, str] | None = None) -> DataFrame:
+    """*df* with the computed columns of *schema*.
+
+    :param names: as for :class:`ComputedColumns`
+    """
+    columns = {name: F.expr(sql_of_column(name)) for name in schema.names if is_computed(name)}
     if not columns:
         return df
+    before = df.columns
+    if names is not None:
+        df = df.toDF(*[names.get(name, internal(f"column_{number}")) for number, name in enumerate(before)])
     with of_expressions(df.sparkSession):
-        return df.select("*", *columns)
+        computed = df.select("*", *[column.alias(name) for name, column in columns.items()])
+    return computed if names is None else computed.toDF(*before, *columns)
 
 
 def has_computed(schema: pa.Schema) -> bool:
@@ -163,7 +171,76 @@ def has_computed(schema: pa.Schema) -> bool:
     return len(visible(schema)) != len(schema)
 
 
+# ---------------------------------------------------------------------------------------------------- keys
+
+
+def with_keys(df: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """(*df* with a column for each key that is an expression, the names of the columns of all keys)
+
+    :param keys: columns, expressions, or expressions with ``AS name``. The name of a column is this column.
+    :raises ExpressionError: Spark cannot evaluate an expression, or it is not deterministic
+    :raises StreamDefinitionError: the name after AS is that of another column
+    """
+    parts: dict[str, PartForSpark] = {}
+    names = []
+    for key in keys:
+        named = None if key in df.columns else _key_expression(key, df)
+        names.append(key if named is None else named[0])
+        if named is None:
+            continue
+        name, part = named
+        if name.lower() in (column.lower() for column in (*df.columns, *parts)):
+            raise StreamDefinitionError(
+                f"the stream and the key {key!r:.100} have a column of the same name",
+                "Spark treats names that differ in case as equal.",
+                f"another name after AS: {part.sql[1:-1]:.100} AS other_key",
+            )
+        parts[name] = part
+    if not parts:
+        return df, names
+    with of_expressions(df.sparkSession):
+        for part in parts.values():
+            try:
+                analyzed(df, [part])
+            except Exception as error:  # also an internal error of Spark
+                raise refused(part, error, df.columns, "a key is of a single event") or part.refusal from None
+        return df.select("*", *[F.expr(part.sql).alias(name) for name, part in parts.items()]), names
+
+
+def _key_expression(text: str, df: DataFrame) -> tuple[str, PartForSpark] | None:
+    """The name and the SQL of a key; None if it is a single word."""
+    tokens = tokenize(text, "key")
+    whole = structure(tokens)
+    if len(tokens) < 2:
+        return None
+    if whole is None or not whole.is_expression or whole.end not in (len(tokens), len(tokens) - 2):
+        raise ExpressionSyntaxError.at("a key must be a column or an expression", text, hint="lower(name) AS user")
+    check_queries(tokens, text)
+    check_of_event(tokens, whole.begin, whole.end, text, Names(frozenset(df.columns)))
+    begin, end = tokens[whole.begin].start, tokens[whole.end - 1].end + 1
+    # The parentheses refuse a name without AS, and several expressions.
+    sql, starts = f"({text[begin:end]})", (begin, *range(begin, end), end - 1)
+    refusal = UnsupportedSyntaxError.at("Spark cannot evaluate this key", text, begin)
+    name = text.strip() if whole.end == len(tokens) else tokens[-1].text
+    return name, PartForSpark(sql, text, starts, refusal)
+
+
 # ---------------------------------------------------------------------------------------------------- errors
+
+
+def with_hint(error: ExpressionError, unknown_functions: Collection[str], hint: str = _AS_ARGUMENT) -> ExpressionError:
+    """An error of an expression in which no part is left that Spark could compute.
+
+    :param unknown_functions: functions that Spark does not know either
+    :param hint: for other functions
+    """
+    if not isinstance(error, UnknownFunctionError) or not (error.hint or "").startswith(DOCUMENTATION):
+        return error
+    if error.message in unknown_functions:
+        return unknown_function(error)
+    hinted = type(error)(error.message, error.detail, hint)
+    hinted.position = error.position
+    return hinted
 
 
 def refused(

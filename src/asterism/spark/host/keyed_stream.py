@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from asterism.columns.sort_keys import SortKey, no_order
 from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 from asterism.spark.host.column_types import check_collation, plain_columns
+from asterism.spark.host.computed_columns import with_keys
 from asterism.spelling import PythonNames
 
 _KEY_TYPES = (
@@ -32,8 +33,10 @@ class KeyedStream(metaclass=PythonNames):
     """A DataFrame of events, with its key and its event time.
 
     :param df: a streaming or a batch DataFrame. Names of columns that begin with ``__asterism_`` are reserved.
-    :param key: key column or columns. Without one, all events have the same key, and a single task processes them; for an
-        operator of your own that needs no key, see :class:`DataStream`. Null is a key like any other.
+    :param key: key column or columns. A key can also be any deterministic expression of Spark over one event: it becomes a
+        column of the events, which is named by its text (``"lower(name)"``), or by the name after AS (``"lower(name) AS user"``).
+        A text that is the name of a column is this column. Without a key, all events have the same key, and a single task
+        processes them; for an operator of your own that needs no key, see :class:`DataStream`. Null is a key like any other.
     :param time: event-time column. TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
         BIGINT, a count of *time_unit* from 1970-01-01 UTC. None: processing time. An event whose time is null or out of range
         goes to the late output; if there is none, the query fails.
@@ -47,6 +50,7 @@ class KeyedStream(metaclass=PythonNames):
         all other values, so it is first, and last if the order is descending; ``"price NULLS LAST"`` and
         ``"-price NULLS FIRST"`` say otherwise. Default: arrival order.
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    :raises ExpressionError: Spark cannot evaluate a key, or it is not deterministic
     """
 
     df: DataFrame
@@ -56,6 +60,8 @@ class KeyedStream(metaclass=PythonNames):
     order_by: Sequence[str] = ()
     idle_after: timedelta | None = None
     time_unit: str = MILLISECONDS
+    computes_keys: bool = field(init=False, default=False, repr=False)
+    """whether a key is an expression"""
 
     def __post_init__(self) -> None:
         _check_unit(self.time_unit)
@@ -73,7 +79,8 @@ class KeyedStream(metaclass=PythonNames):
         object.__setattr__(self, "df", plain_columns(self.df))
         order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
         times = [] if self.time is None else [self.time]
-        _check_columns(self.df, [*self.keys, *times, *order], "in the keyed stream")
+        _check_columns(self.df, [*times, *order], "in the keyed stream")
+        self._add_keys()
         twice = [name for name, count in Counter(self.keys).items() if count > 1]
         if twice:
             raise StreamDefinitionError(f'the key column "{twice[0]}" is named twice')
@@ -82,15 +89,29 @@ class KeyedStream(metaclass=PythonNames):
             if not isinstance(kind, _KEY_TYPES):
                 raise ColumnTypeError(
                     f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
-                    hint="CAST it to a string, an integer or a decimal",
+                    hint='several keys are a list: key=["user", "shop"]'
+                    if isinstance(kind, T.StructType)
+                    else "CAST it to a string, an integer or a decimal",
                 )
-            check_collation(f'the key column "{name}"', name, kind)
+            hint = "COLLATE UTF8_BINARY at the end of a key that is an expression" if self.computes_keys else None
+            check_collation(f'the key column "{name}"', name, kind, hint)
         for name in order:
             kind = self.df.schema[name].dataType
             if not isinstance(kind, _ORDER_TYPES):
                 raise no_order(name, kind.simpleString())
             check_collation(f'the column "{name}" of order_by', name, kind)
         _check_time(self)
+
+    def _add_keys(self) -> None:
+        """Make keys that are expressions columns."""
+        keys = self.keys
+        _check_strings(keys)
+        df, names = with_keys(self.df, keys)
+        _check_columns(df, names, "in the keyed stream")
+        if names != keys:
+            object.__setattr__(self, "key", names)
+        object.__setattr__(self, "computes_keys", df is not self.df)
+        object.__setattr__(self, "df", df)
 
     @property
     def keys(self) -> list[str]:
@@ -149,13 +170,18 @@ Stream = KeyedStream | DataStream | BroadcastStream
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
     columns = [field.name for field in df.schema]
     check_not_internal(columns)
+    _check_strings(names)
+    for name in names:
+        if name not in columns:
+            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
+
+
+def _check_strings(names: Sequence[object]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise StreamDefinitionError(
                 f"a column name must be a string, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
             )
-        if name not in columns:
-            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
 
 
 def _check_unit(unit: str) -> None:

@@ -21,7 +21,7 @@ from asterism.errors import ExpressionError, UnknownFunctionError
 from asterism.expressions.outer_parts import DividedMeasures, OuterMeasure
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.computed_columns import analyzed, refused, unknown_function
-from asterism.spark.session.settings import of_expressions
+from asterism.spark.session.settings import errors_not_logged, of_expressions
 from asterism.text.printable import quoted_name
 
 Projections = Mapping[str, "OuterProjection"]
@@ -105,8 +105,9 @@ class _Variables:
 
     def _column_of(self, name: str) -> str | None:
         try:
-            row = self.spark.sql("SELECT 1").select(F.expr(name).alias("value"))
-            kind = row.schema["value"].dataType
+            with errors_not_logged():
+                row = self.spark.sql("SELECT 1").select(F.expr(name).alias("value"))
+                kind = row.schema["value"].dataType
         except AnalysisException:  # another word, such as a unit
             return None
         column = internal(f"variable_{len(self.values)}")

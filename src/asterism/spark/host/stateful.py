@@ -325,9 +325,11 @@ def stateful(
     upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
+    spark = chunks[0].sparkSession
+    if any(isinstance(stream, KeyedStream) and stream.computes_keys for stream in streams.values()):
+        zone = spark.conf.get("spark.sql.session.timeZone")  # a key may depend on it
     if use.last_offset is not None:
         check_zone_of(use.last_offset, zone)
-    spark = chunks[0].sparkSession
     check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -109,6 +110,32 @@ def of_expressions(spark: SparkSession) -> Iterator[None]:
         return
     with settings(spark, others):
         yield
+
+
+_ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@contextmanager
+def errors_not_logged() -> Iterator[None]:
+    """Inside the block, PySpark does not log the errors of this thread that it raises, with their stack traces."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # Spark 3.5 does not log them
+        yield
+        return
+    thread = threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    loggers = [PySparkLogger.getLogger(name) for name in _ERROR_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(of_others)
 
 
 def configure_state_store(spark: SparkSession) -> None:
