@@ -108,6 +108,15 @@ def test_limit_does_not_depend_on_cuts(
     assert answers[2] == answers[0]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "counts"), [("A??", [0, 1, 0, 1]), ("A*?", [0, 1, 2, 0, 1]), ("A | () | B", [1, 0, 1] * 2)]
+)
+def test_all_ways_are_found_after_one_that_always_matches(pattern: str, counts: list[int]) -> None:
+    clause = checked(f"ORDER BY ts MEASURES COUNT(*) AS n AFTER MATCH NO SKIP PATTERN ({pattern})")
+    rows = pa.Table.from_pylist([{"k": "x", "ts": n, "c": "a", "v": 1} for n in range(2)], SCHEMA)
+    assert match_table(clause, rows).column("n").to_pylist() == counts
+
+
 @pytest.mark.parametrize("pattern", ["(A | B)+ C", "(A | B)+", "(A? B?)+ C"])
 def test_all_ways_are_limited(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if they are found quickly, and if none is found."""

@@ -27,11 +27,17 @@ SEEDS = 120 * FACTOR
 
 
 def processor_of(rule: Rule) -> PatternProcessor:
-    """The rule, with conditions that are in the index of conditions, or in part, or not."""
+    """The rule, with conditions that are in the index of conditions, or in part, or not, or that only DuckDB can evaluate."""
+    first = "V0.kind" if rule.clause else "LAST(s0.kind)"
 
     def condition(number: int, kind: str) -> str:
-        form = (rule.version + number) % 3  # the definition of a version does not change
-        found = (f"kind = '{kind}'", f"upper(kind) = '{kind.upper()}'", f"kind = '{kind}' AND length(user) = 3")[form]
+        form = (rule.version + number) % (4 if number else 3)  # the definition of a version does not change
+        found = (
+            f"kind = '{kind}'",
+            f"upper(kind) = '{kind.upper()}'",
+            f"kind = '{kind}' AND length(user) = 3",
+            f"concat({first}, kind) = '{rule.kinds[0]}{kind}'",
+        )[form]
         return f"{found} AND x > limits.max" if rule.above_limit and not number else found
 
     more: dict[str, Any] = {

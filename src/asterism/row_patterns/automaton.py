@@ -400,7 +400,7 @@ class _Program:
                 # At the deadline there is no next row.
                 tests_next = guards & _NEXT_TOO and not guards & AT_DEADLINE
                 edges.append((ACCEPT, guards & ~_NEXT_TOO, unless if tests_next else ()))
-                if not guards:
+                if not guards and self.clause.skip.to is not syntax.SkipTo.NO_SKIP:
                     break  # all other paths are less preferred
             else:
                 stack.extend(reversed(self._continued(path, instruction)))
