@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, Backtest, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
+from asterism import CEP, Backtest, KeyedStream, Pattern, PatternProcessor
 from asterism.cli.main import main
 from asterism.errors import AsterismError
 
@@ -75,34 +74,6 @@ def compared(spark: SparkSession) -> Backtest:
     return ran(spark, RULES, OTHERS)
 
 
-def test_it_finds_what_a_bounded_job_finds(spark: SparkSession, compared: Backtest, tmp_path: Path) -> None:
-    """Both sides, each as a job of its own; a timestamp does not count."""
-    report = compared
-    for side, rules in (("", RULES), ("old_", OTHERS)):
-        items = [rule.to_dict() | {"timestamp": None} for rule in rules]
-        (tmp_path / "rules.json").write_text(json.dumps(items), encoding="utf-8")
-        stream = KeyedStream(table(spark), key="user", time="ts")
-        factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
-        found: dict[str, list[Any]] = {"matches": [], "timed_out": []}
-        CEP.pattern_processors(stream, factory, key_groups=4).run(
-            {name: partial(keep, rows) for name, rows in found.items()}
-        )
-        counts = {name: Counter(one.processor_id for one in rows) for name, rows in found.items()}
-        for rule in rules:
-            one = row(report, rule.id)
-            assert one[f"{side}version"] == rule.version
-            assert one[f"{side}matches"] == counts["matches"][rule.id]
-            keys = {tuple(match.key) for match in found["matches"] if match.processor_id == rule.id}
-            assert one[f"{side}keys"] == len(keys)
-            assert one[f"{side}timed_out"] == (counts["timed_out"][rule.id] if rule.timed_out else None)
-        if not side:
-            columns = ["processor_version", "key", "start_time", "end_time", "match_time", "events", "measures"]
-            new = report.matches.where("difference != 'removed'")
-            mine = [(one.id, *(one[name] for name in columns)) for one in new.collect()]
-            theirs = [(one.processor_id, *(one[name] for name in columns)) for one in found["matches"]]
-            assert sorted(map(str, mine)) == sorted(map(str, theirs))
-
-
 def test_two_versions_are_compared_match_by_match(compared: Backtest) -> None:
     report = compared
     found = {one.id: (one.added, one.removed, one.kept) for one in report.rules}
@@ -125,12 +96,6 @@ def test_two_versions_are_compared_match_by_match(compared: Backtest) -> None:
     assert (report.events, report.days, report.first) == (9, 2, datetime.fromtimestamp(1, UTC))
     assert (row(report, "in sql")["matches_per_day"], row(report, "in sql")["most_in_a_day"]) == (1.5, 2)
     assert "by user   1 -> 2" in str(report)
-
-
-def test_processing_time_has_no_days(spark: SparkSession) -> None:
-    report = CEP.backtest(KeyedStream(table(spark), key="user"), RULES[:1], key_groups=4)
-    (one,) = report.summary.to_pylist()
-    assert (one["matches_per_day"], one["most_in_a_day"], report.days) == (None, None, None)
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:

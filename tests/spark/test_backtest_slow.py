@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import Pattern, PatternProcessor
+from asterism import CEP, Backtest, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
 from tests.spark import test_backtest
-from tests.spark.test_backtest import EVENTS, OTHERS, RULES, chain, command, ran, row
+from tests.spark.test_backtest import EVENTS, OTHERS, RULES, chain, command, keep, ran, row, table
 
 pytestmark = pytest.mark.spark
 files = test_backtest.files
@@ -91,3 +94,37 @@ def test_the_command_fails_if_a_rule_is_refused(files: Path) -> None:
     assert result.exit_code == 2
     assert "unknown column 'removed'" in result.output
     assert command(files, "none.json").exit_code == 2
+
+
+def test_it_finds_what_a_bounded_job_finds(spark: SparkSession, compared: Backtest, tmp_path: Path) -> None:
+    """Both sides, each as a job of its own; a timestamp does not count."""
+    report = compared
+    for side, rules in (("", RULES), ("old_", OTHERS)):
+        items = [rule.to_dict() | {"timestamp": None} for rule in rules]
+        (tmp_path / "rules.json").write_text(json.dumps(items), encoding="utf-8")
+        stream = KeyedStream(table(spark), key="user", time="ts")
+        factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
+        found: dict[str, list[Any]] = {"matches": [], "timed_out": []}
+        CEP.pattern_processors(stream, factory, key_groups=4).run(
+            {name: partial(keep, rows) for name, rows in found.items()}
+        )
+        counts = {name: Counter(one.processor_id for one in rows) for name, rows in found.items()}
+        for rule in rules:
+            one = row(report, rule.id)
+            assert one[f"{side}version"] == rule.version
+            assert one[f"{side}matches"] == counts["matches"][rule.id]
+            keys = {tuple(match.key) for match in found["matches"] if match.processor_id == rule.id}
+            assert one[f"{side}keys"] == len(keys)
+            assert one[f"{side}timed_out"] == (counts["timed_out"][rule.id] if rule.timed_out else None)
+        if not side:
+            columns = ["processor_version", "key", "start_time", "end_time", "match_time", "events", "measures"]
+            new = report.matches.where("difference != 'removed'")
+            mine = [(one.id, *(one[name] for name in columns)) for one in new.collect()]
+            theirs = [(one.processor_id, *(one[name] for name in columns)) for one in found["matches"]]
+            assert sorted(map(str, mine)) == sorted(map(str, theirs))
+
+
+def test_processing_time_has_no_days(spark: SparkSession) -> None:
+    report = CEP.backtest(KeyedStream(table(spark), key="user"), RULES[:1], key_groups=4)
+    (one,) = report.summary.to_pylist()
+    assert (one["matches_per_day"], one["most_in_a_day"], report.days) == (None, None, None)

@@ -6,11 +6,13 @@ from itertools import product
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from asterism import KeyedStream
 from asterism.spark.api.operators import connect
 from tests.spark import test_composition
+from tests.spark.streams import Collect
 from tests.spark.test_composition import (
     GROUPS,
     OPERATORS,
@@ -28,6 +30,23 @@ from tests.spark.test_composition import (
 
 pytestmark = pytest.mark.spark
 case = test_composition.case
+
+
+CHAINS = [
+    ("connect", "window", "clause", "pattern"),
+    ("join", "processors", "interval_join"),
+    ("pattern", "multi_join", "window"),
+]
+"""Each operator at least once."""
+
+
+@pytest.mark.parametrize("names", CHAINS, ids=" ".join)
+def test_chains(case: Case, names: tuple[str, ...]) -> None:
+    check_chain(case, names)
+
+
+def test_each_operator_is_in_a_chain() -> None:
+    assert {name for chain in CHAINS for name in chain} == set(OPERATORS)
 
 
 @pytest.mark.parametrize(("first", "second"), [*product(OPERATORS, repeat=2)])
@@ -80,3 +99,30 @@ def test_deadlines_behind_an_operator_pass_without_rows(case: Case, first: str) 
     case.add(0, 1)
     case.run(chain, drain=False)  # nothing is ended
     assert comparable(case.sink) == case.expected(chain)
+
+
+def test_a_failure_while_all_operators_end(case: Case) -> None:
+    """The sink fails in the micro-batch that ends the input; started anew without a drain, it is repeated with the same rows."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        return windowed(rows_of(connected(df, case.folder, drain)), case.folder, drain)
+
+    case.add(0, 1)
+    case.run(chain, drain=False)
+    before = max(case.sink.batches)
+    keep = case.sink
+
+    class Fails(Collect):
+        def __call__(self, df: DataFrame, batch_id: int) -> None:
+            super().__call__(df, batch_id)
+            if batch_id > before and self.rows:
+                raise RuntimeError("the sink failed")
+
+    case.sink = Fails()
+    with pytest.raises(StreamingQueryException, match="the sink failed"):
+        case.run(chain, drain=True)
+    failed, case.sink = case.sink, keep
+    case.run(chain, drain=False)
+    (number,) = failed.batches.keys() & keep.batches.keys()
+    assert sorted(map(str, failed.batches[number])) == sorted(map(str, keep.batches[number]))
+    assert comparable(keep) == case.expected(chain)

@@ -21,7 +21,6 @@ from asterism import (
     KeyedStream,
     Pattern,
     SessionWindows,
-    TumblingWindows,
     window,
 )
 from asterism.errors import CheckpointMismatchError
@@ -220,21 +219,4 @@ def test_streams_find_what_a_table_finds(spark: SparkSession, tmp_path: Path) ->
     assert ids(sinks["matches"].rows) == ids(expected.select(*measures).toArrow().to_pylist())
     assert sinks["matches"].rows
     assert len(sinks["timed_out"].rows) == expected.timed_out.count() > 0
-    assert [(row["id"], *row) for row in sinks["late"].rows] == [(-1, *SCHEMA.names)]
-
-
-def test_windows_over_streams_find_what_a_table_finds(spark: SparkSession, tmp_path: Path) -> None:
-    """With late elements, which are as they arrived, and a restart."""
-    table = events(200, users=3)
-    measures = ["sum(py_twice(id)) AS twice", "count(*) FILTER (WHERE kind COLLATE UTF8_LCASE = 'VIEW') AS views"]
-    windows = TumblingWindows.of(timedelta(seconds=10))
-    sinks: dict[str, Any] = {"results": Collect(), "late": Collect()}
-    late = table.slice(0, 1).set_column(0, SCHEMA.field(0), [[-1]])
-    parts = [(table.slice(0, 100), False), (table.slice(100), False), (late, True)]
-    for number, (part, drain) in enumerate(parts):
-        write_files(part, tmp_path / "in", [], first=number)
-        windowed = window(stream_of(spark, tmp_path / "in"), windows, key_groups=2)
-        windowed.run(sinks, aggregate=measures, checkpoint=str(tmp_path / "checkpoint"), drain=drain)
-    expected = window(KeyedStream(spark.createDataFrame(table), "user", "ts"), windows).aggregate(*measures)
-    assert ids(sinks["results"].rows) == ids(expected.toArrow().to_pylist())
     assert [(row["id"], *row) for row in sinks["late"].rows] == [(-1, *SCHEMA.names)]

@@ -389,35 +389,6 @@ def test_tables_that_do_not_lie_together_are_shuffled_once(
         assert shuffles(explain(together)) == 1
 
 
-def test_the_build_side_of_a_join_is_read_first(spark: SparkSession, tmp_path: Path, explain: Explain) -> None:
-    with bucketed(spark, tmp_path, {"orders": 3, "shipments": 3}) as inputs:
-        streams = {name: KeyedStream(df, key=TABLES[name], time="ts") for name, df in inputs.items()}
-        joined = connect(OrdersFirst(), streams, co_partitioned=True).output("out")
-        orders, shipments = inputs["orders"], inputs["shipments"]
-        expected = shipments.join(orders, shipments.id.eqNullSafe(orders.id))
-        assert rows(joined) == rows(expected.select(shipments.id, shipments.ts, orders.amount))
-        assert "Exchange" not in explain(joined)
-        assert rows(connect(OrdersFirst(), streams).output("out")) == rows(joined)
-
-
-def test_a_stream_meets_a_bucketed_table_where_that_lies(spark: SparkSession, tmp_path: Path, explain: Explain) -> None:
-    inputs = tables(spark)
-    inputs["payments"].write.parquet(str(tmp_path / "stream"))
-    with bucketed(spark, tmp_path, {"orders": 4}) as static:
-        stream = spark.readStream.schema(inputs["payments"].schema).parquet(str(tmp_path / "stream"))
-        table = static["orders"].selectExpr("id AS order_id", "amount AS ordered")
-        joined = stream.join(table, "order_id").select("order_id", "ordered", "ts")
-        plan = explain(joined)
-        assert shuffles(plan) == 1
-        assert plan.index("Exchange hashpartitioning(order_id") < plan.index("StreamingRelation")  # it is the stream's
-        assert "SelectedBucketsCount: 4 out of 4" in plan
-        found = Collect()
-        query = joined.writeStream.foreachBatch(found).trigger(availableNow=True)
-        query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination()
-        expected = inputs["payments"].join(table, "order_id").select("order_id", "ordered", "ts")
-        assert tuples(found.rows) == rows(expected)
-
-
 def test_a_pattern_over_a_table_with_as_many_buckets_as_shuffle_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """Spark leaves out a repartition that such a table seems not to need, and then does not read it by its buckets."""
     pattern = Pattern.begin("a").where("amount % 3 = 0").next("b").where("amount % 3 > 0")

@@ -46,10 +46,6 @@ def check_pattern(spark: SparkSession, tmp_path: Path, key_groups: int, pages: i
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
 
 
-def test_they_do_not_matter_to_an_operator(spark: SparkSession, tmp_path: Path) -> None:
-    check_operator(spark, tmp_path, key_groups=7, pages=3, partitions=3)
-
-
 def check_operator(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int) -> None:
     moves, fees = data(300)
     write(moves, MOVES, tmp_path / "moves", 3)
@@ -72,10 +68,6 @@ def test_there_are_no_more_tasks_than_a_query_can_use(
 
 def key_groups_of(spark: SparkSession, checkpoint: Path) -> list[int]:
     return [offset["keyGroups"] for offset in control_offsets(spark, str(checkpoint))]
-
-
-def test_a_run_chooses_their_number(spark: SparkSession, tmp_path: Path) -> None:
-    check_number(spark, tmp_path, 200, 8)
 
 
 def check_number(spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int) -> None:

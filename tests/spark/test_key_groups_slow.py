@@ -69,6 +69,10 @@ def test_a_run_behind_another_operator_keeps_its_own(spark: SparkSession, tmp_pa
     assert found.rows
 
 
-@pytest.mark.parametrize(("partitions", "key_groups"), [(3, 12), (16, 32)])
+@pytest.mark.parametrize(("partitions", "key_groups"), [(3, 12), (16, 32), (200, 8)])
 def test_a_run_chooses_their_number(spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int) -> None:
     check_number(spark, tmp_path, partitions, key_groups)
+
+
+def test_they_do_not_matter_to_an_operator(spark: SparkSession, tmp_path: Path) -> None:
+    check_operator(spark, tmp_path, key_groups=7, pages=3, partitions=3)

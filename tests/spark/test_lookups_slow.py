@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
     CEP,
@@ -17,9 +17,10 @@ from asterism import (
     read_state,
 )
 from asterism.errors import CheckpointMismatchError
-from asterism.rules.sets.set_store import STORE
+from asterism.rules.sets.set_store import STORE, FolderStore
+from tests.kit import until
 from tests.spark.rules import INTERVAL, Watch, e
-from tests.spark.test_lookups import IN_SQL, TOTAL, found
+from tests.spark.test_lookups import ABOVE, IN_SQL, TOTAL, Limits, found
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +86,36 @@ def test_lookups_change_between_two_runs(spark: SparkSession, tmp_path: Path) ->
     query.once()
     assert found(query) == sorted([*expected, ("total", 2, 21, "5.0"), ("total", 11, 21, "5.0")])
     assert query.status.lookups.keys() == {"limits"}
+
+
+def test_a_repeated_micro_batch_has_the_rows_that_it_had(spark: SparkSession, tmp_path: Path) -> None:
+    """It fails when other rows are published; the next micro-batch has these."""
+    limits = Limits(spark, tmp_path, ann=1)
+    query = limits.query
+    query.rules(ABOVE, IN_SQL)
+    query.events(e(30, "tick"))
+    query.once()
+    query.events(e(31, "a", x=2), e(32, "a", "bob", x=99), e(40, "tick"))
+    attempts: list[list[dict[str, Any]]] = []
+
+    def fails_once(df: DataFrame, batch: int) -> None:
+        rows = df.collect()
+        attempts.append([row.asDict() for row in rows])
+        if len(attempts) == 1:
+            store = FolderStore(f"{query.checkpoint}/{STORE}")
+            before = store.numbers()[-1]
+            limits.write(ann=1000)
+            until(lambda: store.numbers()[-1] > before)
+            raise RuntimeError("the sink fails")
+
+    collect = query.sinks["matches"]
+    query.sinks = {"matches": fails_once}
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.once()
+    assert [row["processor_id"] for row in attempts[0]] == ["above", "sql"]
+    query.once()
+    query.sinks = {"matches": collect}
+    assert attempts[1] == attempts[0]
+    query.events(e(41, "a", x=999), e(42, "a", x=1001), e(50, "tick"))
+    query.once()
+    assert found(query) == [("above", 42, 42, None), ("sql", 42, 42, "1000.0")]

@@ -7,15 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import asterism
 from asterism import CEP, KeyedStream, Pattern, match_recognize, sql
 from asterism.spark.session.settings import settings
-from tests.spark.streams import Collect, events, random_cuts, stream_of, write_file, write_files
+from tests.spark.streams import Collect, events, random_cuts, stream_of, write_files
 from tests.spark.test_computed_columns import ROWS, VALUES, of_stage
 
 pytestmark = pytest.mark.spark
@@ -149,34 +147,6 @@ TRAVEL = """
         DEFINE B AS sha2(lower(B.city), 256) <> PREV(sha2(lower(city), 256))
     ) WHERE km / hours > 900
 """
-
-
-def test_impossible_travel_as_a_statement_over_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    places = {"Berlin": (52.5, 13.4), "Paris": (48.9, 2.4), "Tokyo": (35.7, 139.7)}
-    logins = [
-        ("ann", 0, "Berlin"), ("bob", 10, "Paris"), ("ann", 3600, "BERLIN"), ("bob", 4000, "Tokyo"), ("ann", 7200, "Paris"),
-        ("ann", 7800, "Berlin"), ("bob", 90_000, "Paris"), ("eve", 90_001, "Paris"),
-    ]  # fmt: skip
-    columns = {
-        "user": [user for user, _, _ in logins],
-        "ts": pa.array([second * 1_000_000 for _, second, _ in logins], pa.timestamp("us", "UTC")),
-        "city": [city for _, _, city in logins],
-        "lat": [places[city.title()][0] for _, _, city in logins],
-        "lon": [places[city.title()][1] for _, _, city in logins],
-    }
-    table = pa.table(columns)
-    expected = sql(TRAVEL, spark, logins=spark.createDataFrame(table)).toArrow().to_pylist()
-    assert sorted((row["user"], row["last_city"], row["km"]) for row in expected) == [
-        ("ann", "Berlin", 871.0),
-        ("bob", "Tokyo", 9705.0),
-    ]
-    for number in range(2):
-        write_file(table.slice(4 * number, 4), tmp_path / "in", number)
-    stream = spark.readStream.schema(spark.createDataFrame(table).schema).parquet(str(tmp_path / "in"))
-    found, key = Collect(), lambda row: sorted(row.items())
-    df = sql(TRAVEL, spark, key_groups=2, drain=True, logins=stream)
-    asterism.run(df, found, checkpoint=str(tmp_path / "checkpoint"))
-    assert sorted(found.rows, key=key) == sorted(expected, key=key)
 
 
 def test_outer_parts_in_several_sinks_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter as Counts
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from asterism import (
     Element,
     Input,
     IterativeCondition,
-    KeyedStream,
     MatchContext,
     OpenContext,
     Output,
@@ -31,11 +29,8 @@ from asterism import (
     ProcessWindowFunction,
     StreamOperator,
     TimeSpan,
-    TumblingWindows,
     ValueState,
     WindowContext,
-    connect,
-    window,
 )
 from asterism.errors import EvaluationFailedError, StreamDefinitionError, UnknownOutputError, UserFunctionError
 from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events, stream_of, write_files
@@ -132,25 +127,6 @@ class Spent(StreamOperator):
         self.totals.collect(user=ctx.key, total=self.total.value())
 
 
-def test_an_output_is_the_input_of_an_operator(spark: SparkSession, tmp_path: Path) -> None:
-    table, process = events(400, users=6), Purchases(tmp_path / "log")
-    write_files(table, tmp_path / "in", [200])
-
-    def spent(stream: KeyedStream) -> Any:
-        dear = CEP.pattern(stream, FUNNEL, **GROUPS).process(process, MAIN, output="dear")
-        return connect(Spent(), rows=KeyedStream(dear, key="user", time="at"), **GROUPS)
-
-    sink = Collect()
-    spent(stream_of(spark, tmp_path / "in")).run({"totals": sink}, checkpoint=str(tmp_path / "cp"))
-    of_table = spent(KeyedStream(spark.createDataFrame(table), "user", "ts")).output("totals").toArrow().to_pylist()
-    last = [
-        {row["user"]: row["total"] for row in sorted(rows, key=lambda row: row["total"])}
-        for rows in (sink.rows, of_table)
-    ]
-    assert last[0] == pytest.approx(last[1])
-    assert last[0]
-
-
 class IsView(Logged):
     def __call__(self, events: pa.Table) -> pa.ChunkedArray:
         assert events.schema.names == self.schema.names
@@ -222,18 +198,3 @@ class Views(ProcessWindowFunction):
         if views > 10:
             self.many.collect(user=ctx.key, views=views)
         return {"n": elements.num_rows}
-
-
-def test_a_window_function_has_outputs_too(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(300, users=5)
-    write_files(table, tmp_path / "in", [150])
-    minutes = TumblingWindows.of(timedelta(minutes=1))
-    by_table = window(KeyedStream(spark.createDataFrame(table), "user", "ts"), minutes, **GROUPS)
-    expected = counted(by_table.process(Views(), "n BIGINT", output="many").toArrow().to_pylist())
-    sinks = {"results": Collect(), "many": Collect()}
-    stream = window(stream_of(spark, tmp_path / "in"), minutes, **GROUPS)
-    stream.run(sinks, process=Views(), schema="n BIGINT", checkpoint=str(tmp_path / "cp"))
-    assert counted(sinks["many"].rows) == expected
-    assert len(sinks["results"].rows) > len(sinks["many"].rows) > 0
-    with pytest.raises(UnknownOutputError, match="Outputs: results, many"):
-        by_table.process(Views(), "n BIGINT", output="late")

@@ -80,10 +80,6 @@ def test_rows_that_do_not_matter(spark: SparkSession) -> None:
     assert df.where(row.matter_sql).count() == (~neutral).sum()
 
 
-def test_stream_of_rows_of_which_some_matter(spark: SparkSession, tmp_path: Path) -> None:
-    check_some_rows(spark, tmp_path, ["matches", "late"])
-
-
 def check_some_rows(spark: SparkSession, tmp_path: Path, outputs: list[str]) -> None:
     table = events(1000)
     write_files(table, tmp_path / "in", random_cuts(1000, 3, seed=2))

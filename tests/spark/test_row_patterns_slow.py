@@ -96,3 +96,7 @@ def test_clause_behind_a_clause_on_a_stream(spark: SparkSession, tmp_path: Path,
         second.run({"matches": found, "late": late}, checkpoint=str(tmp_path / "cp"))
     assert sorted(tuple(row.values()) for row in found.rows) == batch
     assert late.rows == []
+
+
+def test_stream_of_rows_of_which_some_matter(spark: SparkSession, tmp_path: Path) -> None:
+    check_some_rows(spark, tmp_path, ["matches", "late"])

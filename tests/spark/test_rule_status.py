@@ -63,13 +63,3 @@ def test_what_is_in_force(spark: SparkSession, tmp_path: Path) -> None:
         ("wrong", 4, "refused"),
     ]
     until(lambda: status_of(str(query.checkpoint)).state == OFF)
-
-
-def test_a_run_that_returns_has_counted_everything(spark: SparkSession, tmp_path: Path) -> None:
-    query = Watch(spark, tmp_path)
-    query.rules(rule("ab", 1, "a", "b"))
-    query.events(e(1, "a"), e(2, "b"), e(3, "a"))
-    query.stream.run(query.sinks, checkpoint=str(query.checkpoint))
-    status = query.stream.status(str(query.checkpoint))
-    assert [(one.matches, one.partial_matches, one.state) for one in status.rules] == [(1, 0, "in force")]
-    assert status.missed == 0

@@ -61,3 +61,13 @@ def test_a_shadow_is_promoted_while_the_query_runs(spark: SparkSession, tmp_path
     assert len(query.sinks["shadow"].rows) == 1
     assert "ab promoted, version 1 -> 2, accepted" in query.status.log[-1]
     assert of(2).added == 1
+
+
+def test_a_run_that_returns_has_counted_everything(spark: SparkSession, tmp_path: Path) -> None:
+    query = Watch(spark, tmp_path)
+    query.rules(rule("ab", 1, "a", "b"))
+    query.events(e(1, "a"), e(2, "b"), e(3, "a"))
+    query.stream.run(query.sinks, checkpoint=str(query.checkpoint))
+    status = query.stream.status(str(query.checkpoint))
+    assert [(one.matches, one.partial_matches, one.state) for one in status.rules] == [(1, 0, "in force")]
+    assert status.missed == 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,51 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import Pattern, RegisteredCondition
 from asterism.errors import AsterismError
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.sets.discovery_status import INTERRUPTED, OFF
+from asterism.rules.sets.discovery_status import INTERRUPTED
 from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import Place, UrlPlace
-from tests.end_to_end.victim import AB, BY_ITEM
+from tests.end_to_end.victim import AB
 from tests.kit import FACTOR, until
 from tests.spark.rules import Event, Found, Watch, at, chain, e, found, rule
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-def counted(query: Any) -> dict[str, int]:
-    """The matches of each processor, as the progress of a query tells."""
-    counts: dict[str, int] = {}
-    for progress in query.recentProgress:
-        for name, count in PatternProcessorStream.matches_by_processor(progress).items():
-            counts[name] = counts.get(name, 0) + count
-    return counts
-
-
-# ---------------------------------------------------------------------- a new key
-
-
-def test_a_new_key_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Events are grouped by user; then a rule comes that groups by item, and one that has one group for all."""
-    alone = rule("alone", 1, "a", "b", key=())
-    query = Watch(spark, tmp_path)
-    query.rules(AB)
-    with query.running():
-        query.send(e(1, "a"), e(2, "a", "bob", 8))
-        query.taken(AB, BY_ITEM, alone)
-        query.send(e(3, "a", "cy", 9), e(4, "b", "ann", 9), e(5, "b", "bob", 8))
-        query.taken(BY_ITEM)
-        query.send(e(6, "a", "ann", 8), e(7, "b", "ann", 7), e(8, "b", "cy", 8))
-        counts = counted(query.query)
-    assert query.found == [
-        ("ab", 1, ("ann",), "a1 b4"),
-        ("ab", 1, ("bob",), "a2 b5"),
-        ("alone", 1, (), "a3 b4"),
-        ("by item", 1, ("8",), "a6 b8"),
-        ("by item", 1, ("9",), "a3 b4"),
-    ]
-    assert counts == {"ab": 2, "alone": 1, "by item": 2}
-    until(lambda: query.status.state == OFF)
 
 
 # ---------------------------------------------------------------------- the discoverer is not there
@@ -105,38 +68,6 @@ def test_without_any_set_a_query_fails(spark: SparkSession, tmp_path: Path) -> N
     query = Watch(spark, tmp_path)
     with pytest.raises(AsterismError, match="no pattern processors could be discovered"):
         query.once()
-
-
-# ---------------------------------------------------------------------- events that wait
-
-
-# ---------------------------------------------------------------------- versions do not mix
-
-
-def test_ac_is_never_found_instead_of_abc(spark: SparkSession, tmp_path: Path) -> None:
-    """A rule for A, B, C is replaced by one for A, C: FLIP-200 accepts that in between AC is found where there is ABC.
-
-    Many users, each with some letters before the replacement and some after it, in all key groups and partitions.
-    """
-    cases = [("", "abc"), ("a", "bc"), ("ab", "c"), ("abc", ""), ("", "ac"), ("a", "c"), ("ac", "")]
-    users = [f"{before}|{after}|{number}" for before, after in cases for number in range(12)]
-
-    def letters(phase: int) -> list[Event]:
-        pairs = [(letter, user) for user in users for letter in user.split("|")[phase]]
-        return [e(phase * 100 + n / 8, letter, user) for n, (letter, user) in enumerate(pairs)]
-
-    query = Watch(spark, tmp_path, key_groups=7)
-    query.rules(PatternProcessor("rule", 1, chain("a", "b", "c", within=None)))
-    with query.running():
-        query.send(*letters(0))
-        query.taken(PatternProcessor("rule", 2, chain("a", "c", within=None)))
-        query.send(*letters(1))
-    matches = [(row["key"][0], row["processor_version"], "".join(one["stage"] for one in row["events"]))
-               for row in query.sinks["matches"].rows]  # fmt: skip
-    expected = {"abc|": (1, "abc"), "|abc": (2, "ac"), "|ac": (2, "ac")}
-    assert sorted(matches) == sorted(
-        (user, *expected[user.rpartition("|")[0]]) for user in users if user.rpartition("|")[0] in expected
-    )
 
 
 # ---------------------------------------------------------------------- a simple model
@@ -337,97 +268,6 @@ def test_a_repeated_micro_batch_gives_the_same_rows(spark: SparkSession, tmp_pat
         ("z", True),
     ]
     assert attempts["errors"][0].num_rows == 1
-
-
-# ---------------------------------------------------------------------- what is bad is refused alone
-
-
-def graph(condition: str, stages: int = 1) -> dict[str, Any]:
-    nodes = [
-        {
-            "name": f"s{number}",
-            "type": "ATOMIC",
-            "quantifier": {"properties": ["SINGLE"]},
-            "condition": {"type": "SQL", "expression": condition},
-        }
-        for number in range(stages)
-    ]
-    edges = [{"source": f"s{n}", "target": f"s{n + 1}", "type": "STRICT"} for n in range(stages - 1)]
-    return {"type": "COMPOSITE", "nodes": nodes, "edges": edges}
-
-
-def test_what_is_bad_is_refused_alone(spark: SparkSession, tmp_path: Path) -> None:
-    forbidden = tmp_path / "forbidden.csv"
-    os.mkfifo(forbidden)  # who reads it waits for ever
-    reads = f"kind = (SELECT kind FROM read_csv('{forbidden}'))"
-    good = graph("kind = 'a'")
-    bad: dict[str, tuple[dict[str, Any], str]] = {
-        "ab": ({"version": 2, "pattern": graph("kind = ")}, "kind = "),
-        "column": ({"pattern": graph("colour = 'a'")}, "unknown column 'colour'"),
-        "type": ({"pattern": graph("kind + 1")}, "kind + 1"),
-        "stages": ({"pattern": graph("kind = 'a'", 10_000)}, "too large"),
-        "negative": ({"version": -1, "pattern": good}, "a version must be an integer from 0"),
-        "function": ({"pattern": good, "function": "os.system"}, "the function 'os.system' is not known"),
-        "subquery": ({"pattern": graph(reads)}, "SELECT"),
-        "file": ({"pattern": graph(f"read_csv('{forbidden}')")}, "read_csv"),
-        "key": ({"pattern": good, "key": [f"read_csv('{forbidden}')"]}, "read_csv"),
-        "measure": ({"pattern": good, "select": [f"read_text('{forbidden}') AS t"]}, "read_text"),
-        "time": ({"pattern": good, "timestamp": "tomorrow"}, "timestamp is not a point in time"),
-        "field": ({"pattern": good, "className": "os.system"}, "no field 'className'"),
-        "by item": (BY_ITEM.to_dict() | {"version": 7}, "two processors have the id 'by item'"),
-    }
-    far = rule("far", 1, "a", timestamp=at(250_000_000_000))
-    past = rule("past", 1, "b", timestamp=at(-1))
-    query = Watch(spark, tmp_path)
-    query.rules(AB)
-    with query.running():
-        query.send(e(1, "a"))
-        items = [{"id": name, "version": 1, **item} for name, (item, _) in bad.items()]
-        query.rules(items[0], far, BY_ITEM, *items[1:], past)
-        status = query.wait_for({"ab": 1, "far": 1, "by item": 1, "past": 1})
-        query.settle().send(e(2, "b"), e(3, "a", "bob", 8), e(4, "b", "cy", 8))
-        assert status.refused.keys() == bad.keys()
-        for name, (_, reason) in bad.items():
-            assert reason in status.refused[name], name
-        query.write("[{]")  # nothing of it can be read: everything stays
-        until(lambda: all("invalid JSON" in query.status.refused.get(name, "") for name in ("ab", "far")), query.query)
-        query.send(e(5, "b", "bob"))
-    assert query.found == [
-        ("ab", 1, ("ann",), "a1 b2"),
-        ("ab", 1, ("bob",), "a3 b5"),
-        ("by item", 1, ("8",), "a3 b4"),
-        ("past", 1, ("ann",), "b2"),
-        ("past", 1, ("bob",), "b5"),
-        ("past", 1, ("cy",), "b4"),
-    ]
-
-
-# ---------------------------------------------------------------------- processors that fail
-
-FAILS = Pattern.begin("a").where("kind = 'a'").next("b").where("1 / (x - LAST(a.x)) > 0").within(timedelta(minutes=1))
-
-
-def test_or_it_is_disabled_until_its_next_version(spark: SparkSession, tmp_path: Path) -> None:
-    mended = PatternProcessor("fraud-7", 4, FAILS)
-    query = Watch(spark, tmp_path, on_error="disable", key_groups=1)
-    query.rules(AB, PatternProcessor("fraud-7", 3, FAILS))
-    with query.running():
-        query.send(e(1, "a", x=1.0), e(2, "b", x=1.0))
-        query.send(e(3, "a", x=1.0), e(4, "b", x=2.0))
-        query.taken(AB, mended)
-        query.send(e(5, "a", x=1.0), e(6, "b", x=2.0))
-    (error,) = query.sinks["errors"].rows
-    assert (error["processor_id"], error["processor_version"]) == ("fraud-7", 3)
-    assert "division by zero" in error["error"]
-    assert query.found == [
-        ("ab", 1, ("ann",), "a1 b2"),
-        ("ab", 1, ("ann",), "a3 b4"),
-        ("ab", 1, ("ann",), "a5 b6"),
-        ("fraud-7", 4, ("ann",), "a5 b6"),
-    ]
-
-
-# ---------------------------------------------------------------------- FLIP-200's own example
 
 
 # ---------------------------------------------------------------------- templates, conditions by name, functions

@@ -91,19 +91,6 @@ def processes_of(spark: SparkSession, action: Callable[[], object], path: Path) 
     return [event.getString("command") for event in jvm.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
 
 
-def test_no_process_looks_for_links(default_session: SparkSession, tmp_path: Path) -> None:
-    """The log of a source of files is a part of the checkpoint, too; the source is created after the query has started."""
-    write_files(events(50), tmp_path / "in", [])
-    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=4)
-    started = processes_of(
-        default_session,
-        lambda: stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=True),
-        tmp_path / "recording.jfr",
-    )
-    assert any("chmod" in command and "/cp/sources/" in command for command in started)
-    assert not [command for command in started if "readlink" in command]
-
-
 def fake_session(**conf: str) -> Any:
     class Conf:
         def get(self, key: str, default: str | None = None) -> str | None:

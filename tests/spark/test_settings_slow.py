@@ -13,7 +13,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.spark.session.settings import settings
 from tests.spark import test_settings
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
-from tests.spark.test_settings import COMPRESSION
+from tests.spark.test_settings import COMPRESSION, processes_of
 
 pytestmark = pytest.mark.spark
 default_session = test_settings.default_session
@@ -69,3 +69,16 @@ def test_streams_in_several_sessions_on_one_checkpoint(spark: SparkSession, tmp_
         stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL, key_groups=1)
         stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=session is sessions[-1])
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_no_process_looks_for_links(default_session: SparkSession, tmp_path: Path) -> None:
+    """The log of a source of files is a part of the checkpoint, too; the source is created after the query has started."""
+    write_files(events(50), tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=4)
+    started = processes_of(
+        default_session,
+        lambda: stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=True),
+        tmp_path / "recording.jfr",
+    )
+    assert any("chmod" in command and "/cp/sources/" in command for command in started)
+    assert not [command for command in started if "readlink" in command]

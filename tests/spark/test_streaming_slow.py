@@ -10,11 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, Pattern, Semantics
 from asterism.errors import NullEventTimeError, StreamDefinitionError, unwrapped
+from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.execution import Sink
 from asterism.spark.host.versions import PASSES_START
+from tests.spark import test_streaming
 from tests.spark.streams import (
     ABSENCE,
     FUNNEL,
@@ -30,11 +33,13 @@ from tests.spark.streams import (
 )
 from tests.spark.test_streaming import (
     FEW,
+    check_end,
     check_micro_batches,
     check_repeated_run,
 )
 
 pytestmark = pytest.mark.spark
+started = test_streaming.started
 
 
 @pytest.mark.parametrize(("pattern", "pieces"), [(STRICT, 5), (ABSENCE, 4)])
@@ -47,6 +52,13 @@ def test_any_micro_batches_give_the_matches_of_a_batch_run(
 @pytest.mark.parametrize("failing", [1, 2], ids=["data", "no data"])
 def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_path: Path, failing: int) -> None:
     check_repeated_run(spark, tmp_path, failing)
+
+
+def test_the_query_that_reads_the_data_ends_its_input_if_the_driver_is_elsewhere(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[DataStreamWriter]
+) -> None:
+    monkeypatch.setattr(signals.Drain, "place", "/nowhere/at/all")
+    check_end(spark, tmp_path, started, 2)
 
 
 def test_an_interrupted_run_stops_its_query(
@@ -169,3 +181,33 @@ def test_an_empty_dataframe_has_no_matches(spark: SparkSession, tmp_path: Path) 
         {"matches": found}, checkpoint=str(tmp_path / "cp")
     )
     assert found.rows == []
+
+
+def test_a_run_without_drain_waits_and_the_next_run_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    table = events()
+    half = table.num_rows // 2
+    found = Collect()
+
+    def run(drain: bool) -> None:
+        stream = stream_of(spark, tmp_path / "in")
+        CEP.pattern(stream, ABSENCE, **FEW).run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=drain)
+
+    write_files(table.slice(0, half), tmp_path / "in", [half // 2])
+    run(drain=False)
+    expected = batch_matches(spark, table, ABSENCE)
+    assert set(ids(found.rows)) < set(expected)
+    write_files(table.slice(half), tmp_path / "in", [100], first=2)
+    run(drain=True)
+    assert ids(found.rows) == expected
+
+
+def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    old = table.slice(0, 3)
+    write_files(pa.concat_tables([table, old]), tmp_path / "in", [400, 800])
+    sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
+    expected = batch(spark, table, FUNNEL)
+    assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
+    assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
+    assert sorted(row["id"] for row in sinks["late"].rows) == sorted(old.column("id").to_pylist())

@@ -1,0 +1,44 @@
+"""Slow: further cases of test_outer_measures.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import asterism
+from asterism import sql
+from tests.spark.streams import Collect, write_file
+from tests.spark.test_outer_measures import TRAVEL
+
+pytestmark = pytest.mark.spark
+
+
+def test_impossible_travel_as_a_statement_over_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    places = {"Berlin": (52.5, 13.4), "Paris": (48.9, 2.4), "Tokyo": (35.7, 139.7)}
+    logins = [
+        ("ann", 0, "Berlin"), ("bob", 10, "Paris"), ("ann", 3600, "BERLIN"), ("bob", 4000, "Tokyo"), ("ann", 7200, "Paris"),
+        ("ann", 7800, "Berlin"), ("bob", 90_000, "Paris"), ("eve", 90_001, "Paris"),
+    ]  # fmt: skip
+    columns = {
+        "user": [user for user, _, _ in logins],
+        "ts": pa.array([second * 1_000_000 for _, second, _ in logins], pa.timestamp("us", "UTC")),
+        "city": [city for _, _, city in logins],
+        "lat": [places[city.title()][0] for _, _, city in logins],
+        "lon": [places[city.title()][1] for _, _, city in logins],
+    }
+    table = pa.table(columns)
+    expected = sql(TRAVEL, spark, logins=spark.createDataFrame(table)).toArrow().to_pylist()
+    assert sorted((row["user"], row["last_city"], row["km"]) for row in expected) == [
+        ("ann", "Berlin", 871.0),
+        ("bob", "Tokyo", 9705.0),
+    ]
+    for number in range(2):
+        write_file(table.slice(4 * number, 4), tmp_path / "in", number)
+    stream = spark.readStream.schema(spark.createDataFrame(table).schema).parquet(str(tmp_path / "in"))
+    found, key = Collect(), lambda row: sorted(row.items())
+    df = sql(TRAVEL, spark, key_groups=2, drain=True, logins=stream)
+    asterism.run(df, found, checkpoint=str(tmp_path / "checkpoint"))
+    assert sorted(found.rows, key=key) == sorted(expected, key=key)
