@@ -9,11 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cli import test_cli_on_spark
-from tests.cli.test_cli_on_spark import ON_SSH, PROBLEMS, ROOT, check_problem, rows_of, run
+from tests.cli.test_cli_on_spark import ON_SSH, PROBLEMS, ROOT, check_problem, late_events, rows_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 any_event = test_cli_on_spark.any_event
 brute_force = test_cli_on_spark.brute_force
+
+
+def test_events_that_may_be_out_of_order_are_not_late(any_event: Path, tmp_path: Path) -> None:
+    assert late_events(any_event, tmp_path, "--max-out-of-orderness", "7s") == "0 late events"
 
 
 def test_stream_finds_what_batch_finds(brute_force: Path, tmp_path: Path) -> None:
@@ -90,3 +94,9 @@ def test_errors_are_said_without_a_traceback(
     any_event: Path, tmp_path: Path, lines: str, options: list[str], problem: str
 ) -> None:
     check_problem(any_event, tmp_path, lines, options, problem)
+
+
+def test_doctor_runs_a_query() -> None:
+    result = run("doctor")
+    assert result.exit_code == 0, result.output
+    assert "ok      a query: Spark 4." in result.output

@@ -155,12 +155,8 @@ def test_match(folder: Path) -> None:
     """As in a query with rules: with the rule's key and measures, over a table and over a stream."""
     options = ["--input", "events.csv", "--time", "ts"]
     out = folder / "out.parquet"
-    for rule in ("rules.yaml#brute-force", "rules.yaml#burst #2"):
-        for more in ([], ["--stream"]):
-            result = run("match", rule, *options, "--out", str(out), *more)
-            assert (result.exit_code, result.output) == (0, f"1 match written to {out}\n"), result.output
-            (row,) = pq.read_table(out).to_pylist()
-            assert (row["key"], dict(row["measures"]), row["events"]) == (["1.1.1.1"], {"user": "ann"}, None)
+    check_match(out, "rules.yaml#brute-force", *options, "--stream")
+    check_match(out, "rules.yaml#burst #2", *options)
     result = run("match", "rules.yaml#brute-force", *options)
     assert "user=ann" in result.output
     assert "processor_id" not in result.output
@@ -168,6 +164,13 @@ def test_match(folder: Path) -> None:
         "match", "rules.yaml#brute-force", *options, "--select", "COUNT(fails.*) AS n", "--output", "timed_out"
     )
     assert result.output.splitlines()[-1] == "2 timed-out partial matches"
+
+
+def check_match(out: Path, rule: str, *options: str) -> None:
+    result = run("match", rule, *options, "--out", str(out))
+    assert (result.exit_code, result.output) == (0, f"1 match written to {out}\n"), result.output
+    (row,) = pq.read_table(out).to_pylist()
+    assert (row["key"], dict(row["measures"]), row["events"]) == (["1.1.1.1"], {"user": "ann"}, None)
 
 
 @pytest.mark.spark

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver import Chrome, Keys
 
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.rule_set import Addition
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.set_store import FolderStore
 from tests.console import test_page
-from tests.console.kit import HOSTILE, rule
+from tests.console.browser import logged
+from tests.console.kit import HOSTILE, console, rule, status_in
 from tests.console.test_page import Page, added
 from tests.kit import until
 
@@ -184,3 +190,68 @@ def test_a_template_is_shown_and_edited(page: Page) -> None:
     page.wait(".template", "uk\t7")
     page.click(".template a")
     page.wait("h1", HOSTILE)
+
+
+def test_everything_is_reached_with_the_keyboard(page: Page) -> None:
+    page.open("#/rule/graph/overview")
+    page.find(".drawing img")
+    reached: list[str] = []
+    for _ in range(40):
+        page.press(Keys.TAB)
+        found = page.script(
+            "const a = document.activeElement; const s = getComputedStyle(a);"
+            "const shows = s.outlineStyle !== 'none' || a.matches('input, textarea, body');"
+            "return [a.innerText || a.getAttribute('aria-label') || a.id, shows]"
+        )
+        reached.append(found[0])
+        assert found[1], f"{found[0]} shows no focus"
+    words = "\n".join(reached)
+    for wanted in (
+        "Skip to the rule",
+        "Search rules",
+        "New rule",
+        "All 2",
+        "graph",
+        "pair",
+        "Disable",
+        "Remove",
+        "Overview",
+        "In words",
+    ):
+        assert wanted in words, wanted
+    page.press("?")
+    assert page.text("dialog h2") == "Keyboard shortcuts"
+    page.press(Keys.ESCAPE)
+    until(lambda: not page.all("dialog"))
+
+
+def test_a_shadow_is_promoted_and_a_rule_killed(chrome: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    kept = rules_at(str(path))
+    for item in (rule(), rule(version=2, suppress={"for": "1 hour"}, shadow=True)):
+        kept.add([Addition(item, PatternProcessor.from_dict(item))])
+    place = status_in(tmp_path / "checkpoint")
+    store = FolderStore(f"{place}/pattern_processors")
+    with console(str(path), checkpoint=place) as server:
+        page = Page(chrome, server, str(path)).open("#/rule/pair/versions")
+        assert page.text("table.versions tbody tr:first-child td:last-child").startswith("Promote")
+        page.click("table.versions .actions button:not(.danger)")
+        page.click("dialog .primary")
+        page.wait(".title .version", "v2")
+        assert page.stored("pair") == [(2, "on")]
+        page.press("1")
+        page.click(".title button.danger")
+        page.press("too loud")
+        page.script("document.querySelector('dialog select').value = '1'")
+        assert "version 1, in force" in page.text("dialog select")
+        page.click("dialog .danger")
+        page.wait("#toasts", "pair@1 killed")
+        assert {name: one.reason for name, one in store.killed().items()} == {"pair@1": "too loud"}
+        store.write_status(replace(store.read_status(), killed={"pair@1": "too loud"}))
+        page.wait(".overview .notice", "pair@1")
+        page.click(".overview .notice button")
+        page.click("dialog .primary")
+        page.wait("#toasts", "pair@1 is admitted again")
+        assert store.killed() == {}
+        assert logged(chrome) == []
+        chrome.get("about:blank")  # so that it asks no server that is being stopped

@@ -105,7 +105,7 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
         write(rows, schema, tmp_path / "orders", 1, first=number)
 
     orders(0, n0=0, n1=0, n2=0, n3=2)
-    query = start(trigger={"processingTime": "1 second"})
+    query = start(trigger={"processingTime": "500 milliseconds"})
     try:
         until(lambda: len(told("clock")) == 3, query)
         # The first micro-batch that begins after the time: within one trigger interval, if Spark keeps up.
@@ -121,13 +121,13 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
         until(lambda: 3 in told("event"), query)
     finally:
         query.stop()
-    query = start(trigger={"processingTime": "1 second"})
+    query = start(trigger={"processingTime": "500 milliseconds"})
     try:
         until(lambda: 8 in told("clock"), query)  # if not before, then after the restart, to which nothing comes
     finally:
         query.stop()
     with pytest.raises(StreamingQueryException, match="the sink fails"):
-        start(failing, trigger={"processingTime": "1 second"}).awaitTermination()
+        start(failing, trigger={"processingTime": "500 milliseconds"}).awaitTermination()
     start()  # the end comes, although the first micro-batch is the one that has failed
     after = {0: 10, 1: 10, 2: 10, 3: 12, 8: 40, 9: 42}
     assert {n: (row["rule"], row["due"]) for n, row in told("event").items()} == {

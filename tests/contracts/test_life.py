@@ -17,11 +17,9 @@ from asterism.operators.state.keyed_state import BroadcastListState, BroadcastMa
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.api.operators import connect
 from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
-from asterism.testing import StreamOperatorHarness
-from asterism.testing.literals import Row
-from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, source, write
+from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, source, write
 from tests.kit import until
-from tests.spark.streams import Collect, shuffle_partitions
+from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark
 for module in (tests.contracts.ledger, sys.modules[__name__]):
@@ -108,59 +106,6 @@ class Priced(StreamOperator):
 
     def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
         self.bills.collect(customer=ctx.key, total=self.total.value())
-
-
-def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_rescaled(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Prices come while there are no sales; each run has another number of partitions than the one before."""
-    sales, prices = "customer BIGINT, t TIMESTAMP, item STRING", "item STRING, price BIGINT"
-    for name in ("sales", "prices"):
-        (tmp_path / name).mkdir()
-    harness = StreamOperatorHarness(Priced(), {"sales": {"key": "customer", "time": "t"}})
-    sinks = {name: Collect() for name in Priced.declared(Output)}
-    checkpoint = str(tmp_path / "checkpoint")
-
-    def sell(number: int) -> None:
-        seconds = range(100 * number, 100 * number + 40)
-        rows: list[Row] = [
-            {"customer": n % 13, "t": START + timedelta(seconds=n), "item": "ab"[n % 2]} for n in seconds
-        ]
-        write(rows, sales, tmp_path / "sales", 1, first=number)
-        harness.send("sales", rows).advance_watermark(rows[-1]["t"] - timedelta(milliseconds=1))
-
-    def set_prices(number: int, **values: int) -> None:
-        rows = [{"item": item, "price": price} for item, price in values.items()]
-        write(rows, prices, tmp_path / "prices", 1, first=number)
-        harness.send("prices", rows)
-
-    def run(**how: Any) -> None:
-        stream = connect(
-            Priced(),
-            sales=KeyedStream(source(spark, tmp_path / "sales", sales), "customer", "t"),
-            prices=BroadcastStream(source(spark, tmp_path / "prices", prices)),
-            key_groups=5,
-        )
-        stream.run(sinks, checkpoint=checkpoint, **how)
-
-    def rescale(number: int) -> None:
-        spark._streamingCheckpointManager.repartition(checkpoint, number)
-
-    set_prices(0, a=3, b=5)
-    run(drain=False)
-    rescale(3)
-    sell(0)
-    run(drain=False)
-    set_prices(1, a=7)
-    with shuffle_partitions(spark, 4):  # which Spark heeds for a new checkpoint only
-        run(drain=False)
-    rescale(1)
-    sell(1)
-    run()
-    harness.end()
-    for name, sink in sinks.items():
-        assert in_order(sink.rows) == in_order(harness.rows(name)), name
-    assert len(sinks["bills"].rows) == 13
 
 
 # ---------------------------------------------------------------------- state of a newer release

@@ -5,27 +5,23 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import tests.contracts.contracts
 import tests.contracts.spark_host
 from asterism.columns.schemas import schema_of
 from asterism.operators.operator import InputSpec
-from asterism.operators.state.state_store import batch_from_bytes
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.api.operators import OperatorStream, connect
 from asterism.spark.host import stateful
 from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.host.stateful import Use
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps
@@ -88,23 +84,6 @@ def connected(spark: SparkSession, contract: Contract, **options: Any) -> Operat
         spec: InputSpec = harness.streams.inputs[name]
         streams[name] = BroadcastStream(df, wire.time) if spec.broadcast else KeyedStream(df, wire.keys, wire.time)
     return connect(contract.operator, streams, **options)
-
-
-def test_contracts_in_batch(spark: SparkSession) -> None:
-    """All in one query; that of a user is a part of it."""
-    contracts = [contract for contract in CONTRACTS if contract.batch]
-    results = []
-    for number, contract in enumerate(contracts):
-        stream = connected(spark, contract, key_groups=2, pages=3)
-        results.append(stream._results(Use(drain=False)).select(F.lit(number).alias("contract"), "output", "chunk"))
-    rows = reduce(DataFrame.unionByName, results).collect()
-    for number, contract in enumerate(contracts):
-        schemas = StreamOperatorHarness(contract.operator, contract.inputs).streams.output_schemas
-        outputs: dict[str, list[Any]] = {name: [] for name in schemas}
-        for row in rows:
-            if row.contract == number:
-                outputs[row.output] += batch_from_bytes(bytes(row.chunk), schemas[row.output]).to_pylist()
-        check(contract, contract.batch if isinstance(contract.batch, Mapping) else contract.expected, outputs)
 
 
 ECHOED = ", ".join(f"c{n} {kind}" for n, kind in enumerate(TYPES))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from asterism.operators.state.state_store import batch_from_bytes
 from asterism.spark.api.operators import connect
 from asterism.spark.host.keyed_stream import DataStream
+from asterism.spark.host.stateful import Use
+from asterism.testing import StreamOperatorHarness
 from tests.contracts import test_spark
-from tests.contracts.contracts import Instances
-from tests.contracts.test_spark import check_streams
+from tests.contracts.contracts import CONTRACTS, Instances
+from tests.contracts.test_spark import check, check_streams, connected
 
 pytestmark = pytest.mark.spark
 hosted = test_spark.hosted
@@ -40,3 +46,20 @@ def test_elements_without_a_key_are_distributed(spark: SparkSession, tmp_path: P
         instances.run(sinks, checkpoint=str(tmp_path / "cp"), drain=drain)
     assert sorted(row.v for row in found["values"]) == list(range(40))
     assert sorted(row.n for row in found["counts"]) == expected
+
+
+def test_contracts_in_batch(spark: SparkSession) -> None:
+    """All in one query; that of a user is a part of it."""
+    contracts = [contract for contract in CONTRACTS if contract.batch]
+    results = []
+    for number, contract in enumerate(contracts):
+        stream = connected(spark, contract, key_groups=2, pages=3)
+        results.append(stream._results(Use(drain=False)).select(F.lit(number).alias("contract"), "output", "chunk"))
+    rows = reduce(DataFrame.unionByName, results).collect()
+    for number, contract in enumerate(contracts):
+        schemas = StreamOperatorHarness(contract.operator, contract.inputs).streams.output_schemas
+        outputs: dict[str, list[Any]] = {name: [] for name in schemas}
+        for row in rows:
+            if row.contract == number:
+                outputs[row.output] += batch_from_bytes(bytes(row.chunk), schemas[row.output]).to_pylist()
+        check(contract, contract.batch if isinstance(contract.batch, Mapping) else contract.expected, outputs)

@@ -15,11 +15,10 @@ ATTACK = ("24.151.103.17", 649, 147, 945, "elastic_user_0")
 """Address, first failure, number of failures, and the login"""
 
 
-@pytest.fixture(scope="module")
-def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    folder = tmp_path_factory.mktemp("demo") / "log"
+def log_of(spark: SparkSession, folder: Path, parts: int) -> DataFrame:
+    """The log as a stream, which has so many *parts* in a micro-batch."""
     demo.cut_log(folder)
-    return spark.readStream.schema(demo.COLUMNS).option("maxFilesPerTrigger", 1).csv(str(folder), header=True)
+    return spark.readStream.schema(demo.COLUMNS).option("maxFilesPerTrigger", parts).csv(str(folder), header=True)
 
 
 def test_cutting_the_log_loses_nothing(tmp_path: Path) -> None:
@@ -31,14 +30,19 @@ def test_cutting_the_log_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_the_guessed_password_is_found_part_by_part(
-    log: DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    check_guessed(log_of(spark, tmp_path / "log", 6), tmp_path / "found", capsys, 2)
+
+
+def check_guessed(log: DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str], batches: int) -> None:
     found = demo.find(log.where("event IN ('failed', 'accepted')"), demo.GUESSED, tmp_path)
     rows = found.selectExpr("ip", "fails[0].event_id", "size(fails)", "login[0].event_id", "login[0].user")
     assert [tuple(row) for row in rows.collect()] == [ATTACK]
     printed = capsys.readouterr().out.splitlines()
+    assert len(printed) >= batches
     assert printed[0] == "micro-batch 0: 0 found so far"
-    assert printed[-1] == "micro-batch 11: 1 found so far"
+    assert printed[-1] == f"micro-batch {batches - 1}: 1 found so far"
     picture = timeline(found, "ip").to_svg()
     assert picture.count("<title>fails: ") == 147
 

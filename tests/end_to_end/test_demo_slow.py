@@ -9,11 +9,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream, Pattern, timeline
 from examples import ssh_attacks as demo
-from tests.end_to_end import test_demo
-from tests.end_to_end.test_demo import ATTACK, PATTERNS
+from tests.end_to_end.test_demo import ATTACK, PATTERNS, check_guessed, log_of
 
 pytestmark = pytest.mark.spark
-log = test_demo.log
+
+
+@pytest.fixture(scope="module")
+def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    return log_of(spark, tmp_path_factory.mktemp("demo") / "log", 1)
+
+
+def test_the_guessed_password_is_found_part_by_part(
+    log: DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_guessed(log, tmp_path, capsys, 12)
 
 
 LINES = list(csv.DictReader(demo.LOG.read_text(encoding="utf-8").splitlines()))

@@ -9,7 +9,17 @@ from pyspark.sql import SparkSession
 
 from asterism import KeyedStream, connect
 from tests.spark.streams import Collect
-from tests.spark.test_joins import TABLES, Explain, OrdersFirst, bucketed, rows, shuffles, tables, tuples
+from tests.spark.test_joins import (
+    TABLES,
+    Explain,
+    OrdersFirst,
+    bucketed,
+    check_one_shuffle,
+    rows,
+    shuffles,
+    tables,
+    tuples,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -23,6 +33,12 @@ def test_the_build_side_of_a_join_is_read_first(spark: SparkSession, tmp_path: P
         assert rows(joined) == rows(expected.select(shipments.id, shipments.ts, orders.amount))
         assert "Exchange" not in explain(joined)
         assert rows(connect(OrdersFirst(), streams).output("out")) == rows(joined)
+
+
+def test_tables_that_do_not_lie_together_are_shuffled_once(
+    spark: SparkSession, tmp_path: Path, explain: Explain
+) -> None:
+    check_one_shuffle(spark, tmp_path, explain, {"orders": 4, "payments": 2, "shipments": 3})
 
 
 def test_a_stream_meets_a_bucketed_table_where_that_lies(spark: SparkSession, tmp_path: Path, explain: Explain) -> None:

@@ -14,12 +14,15 @@ from asterism import (
     as_of_join,
     interval_join,
 )
+from asterism.joins.types import STREAM_JOIN_TYPES
 from tests.spark.streams import Collect, write_files
 from tests.spark.test_stream_joins import (
+    FAST,
     ORDERS,
     PRICES,
     SECOND,
     check_streams,
+    check_tables,
     in_order,
     keyed,
     rows,
@@ -27,6 +30,11 @@ from tests.spark.test_stream_joins import (
 )
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("how", sorted({*STREAM_JOIN_TYPES} - FAST))
+def test_joins_of_tables_are_those_of_sql(spark: SparkSession, how: str) -> None:
+    check_tables(spark, how)
 
 
 @pytest.mark.parametrize("how", ["left"])
