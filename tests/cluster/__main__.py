@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.gen_data import SIZES
+from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.windows import WINDOWS
 from benchmarks.workloads import WORKLOADS
 from tests.cluster.processes import Cluster
@@ -34,7 +34,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="asterism-cluster-") as scratch:
         data, folder = Path(scratch, "data"), Path(scratch, "cluster")
         folder.mkdir()
-        data_of(args.size, data)
+        data_of(Parameters.of_size(args.size), data)
         for query in args.queries.split(","):
             names = [query, *(f"{query}_{batch}" for batch in KILLED_IN)]
             place = folder / f"{query} runs"

@@ -46,9 +46,8 @@ def run(cluster: Cluster, data: Path, folder: Path, names: Sequence[str]) -> Map
     return {name: pq.read_table(folder / name / "out") for name in names}
 
 
-def data_of(size: str, folder: Path) -> None:
-    """Make the data of a size, as :func:`run` reads them."""
-    parameters = Parameters.of_size(size)
+def data_of(parameters: Parameters, folder: Path) -> None:
+    """Make the data as :func:`run` reads them."""
     write(generate(parameters), folder / "made", parameters)
     (folder / "made" / "meta.json").rename(folder / "meta.json")
     in_order_of_arrival(folder / "made" / "parquet", folder / "parquet")
