@@ -750,7 +750,7 @@ class Expressions:
             lambda: f"is_valid_utf8({self.rng.choice([self.octets, self.text])(n)})",
             lambda: f"{self.one('startswith endswith contains')}({self.octets(0)}, {self.octets(0)})",
             lambda: (
-                f"{self.one('exists forall')}({self.ints(n)}, x -> {self.element('par1', n)} {self.one('> =')} {self.integer(n)})"
+                f"{self.one('exists forall')}({self.ints(n)}, par1 -> {self.element('par1', n)} {self.one('> =')} {self.integer(n)})"
             ),
             lambda: f"arrays_overlap({self.ints(n)}, {self.ints(n)})",
             lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from typing import Any
 
-from tests.expressions.sql_expressions import Expressions
+from tests.expressions.sql_expressions import SPARK_SCHEMA, Expressions
 
 KINDS = ("condition", "measure", "pattern", "rule", "template")
 _TEXT = r"""( ) [ ] { } , . ; : :: ' " ` \ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS
@@ -37,6 +38,8 @@ _PIECES = (
 )
 
 
+_WORD = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![.\w])[a-z]\w*\b(?!\()")
+_CALLS = (*("LAST(a.{})", "a.{}") * 4, "FIRST(a.{}, 1)", "MAX(a.{})", "COUNT(a.{})", "LAST(a.{}, 2)")
 _EDGES = (*("STRICT", "SKIP_TILL_NEXT", "SKIP_TILL_ANY") * 4, "NOT_FOLLOW", "NOT_NEXT")
 _SKIPS = ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT", "SKIP_TO_FIRST")
 
@@ -64,20 +67,16 @@ class Texts:
         return self.damaged(text) if self.rng.random() < damage else text
 
     def measure(self) -> str:
-        text = self.over_stages(self.expressions.any(self.rng.choice([0, 1, 2])))
+        text = self.over_stages(self.expressions.any(self.rng.choice([0, 1, 2])), 0.98)
         name = self.rng.choice(["", " AS m", " AS `a\nb`", " m"])
         return (self.damaged(text) if self.rng.random() < 0.65 else text) + name
 
-    def over_stages(self, text: str) -> str:
-        for name in "sitlmde":
-            if self.rng.random() < 0.5:
-                call = self.rng.choice(
-                    ["LAST(a.{})", "a.{}", "FIRST(a.{}, 1)", "MAX(a.{})", "COUNT(a.{})", "LAST(a.{}, 2)"]
-                )
-                text = text.replace(f" {name} ", f" {call.format(name)} ").replace(
-                    f"({name})", f"({call.format(name)})"
-                )
-        return f"LAST(a.i) IN ({', '.join(map(str, range(self.rng.choice([1, 5, 2000]))))})" if text == "b" else text
+    def over_stages(self, text: str, share: float = 0.5) -> str:
+        """A share of the columns become values of the stage a."""
+        if text == "b":
+            return f"LAST(a.i) IN ({', '.join(map(str, range(self.rng.choice([1, 5, 2000]))))})"
+        calls = {name: self.rng.choice(_CALLS) for name in SPARK_SCHEMA.names if self.rng.random() < share}
+        return _WORD.sub(lambda word: calls.get(word.group(), "{}").format(word.group()), text)
 
     def damaged(self, text: str) -> str:
         return mutated(self.rng, text) if self.rng.random() < 0.7 else self.giant(text)

@@ -213,27 +213,53 @@ def of_two(function: int, x: float, y: float) -> Any:
     return math.copysign(angle, x)
 
 
-_EXACT = 1e14
+_EXACT, _NO_FRACTION = 1e14, 2.0**53
 """Up to 15 digits, a number is halfway between two others exactly if it is the nearest double to the decimal between them."""
 
 
 @uncounted
-def can_round(x: float, digits: int) -> bool:
-    """Whether :func:`round_double` is exact."""
-    return digits == 0 or not abs(x) * 10.0**digits >= _EXACT or np.isinf(x)
-
-
-@uncounted
 def round_double(x: float, digits: int, even: bool) -> Any:
-    """Round the shortest decimal that is this double, with halves away from zero or to the even digit."""
+    """Round the shortest decimal that is this double, with halves away from zero or to the even digit.
+
+    :param digits: from -12 to 12
+    """
     if np.isnan(x) or np.isinf(x) or (digits == 0 and abs(x) >= 2.0**52):
         return x + 0.0
     unit, size = 10.0 ** abs(digits), abs(x)
-    below = np.floor(size * unit if digits >= 0 else size / unit)
+    scaled = size * unit if digits >= 0 else size / unit
+    if digits != 0 and scaled >= _EXACT:
+        return math.copysign(_round_large(size, scaled, digits, unit, even), x)
+    below = np.floor(scaled)
     half = _half_after(below, digits, unit)
     if size > half or (size == half and not (even and below % 2.0 == 0.0)):
         below += 1.0
     return math.copysign(below / unit if digits >= 0 else below * unit, x) + 0.0
+
+
+@uncounted
+def _round_large(size: float, scaled: float, digits: int, unit: float, even: bool) -> Any:
+    """Round a number with 15 or more digits up to the last one that is kept; *scaled* is the number in units of that digit.
+
+    Its shortest decimal has at most two digits more, which may be 5 although the double is not halfway. All sums are exact.
+    """
+    if scaled >= _NO_FRACTION:
+        return size  # the shortest decimal has no more digits
+    below, whole = np.floor(scaled), 1.0 if digits > 0 else unit
+    if digits > 0:
+        rest = (scaled - below) + _rounding_error(size, unit, scaled)
+    else:
+        rest = (size - below * unit) - _rounding_error(below, unit, below * unit)
+    if rest < 0.0:  # *scaled* was rounded up to the next number
+        below, rest = below - 1.0, rest + whole
+    above = below + 1.0
+    lower, upper = (below / unit, above / unit) if digits > 0 else (below * unit, above * unit)
+    if size in (lower, upper):
+        return size
+    apart = 0.5 * whole - rest
+    is_half = np.rint(10.0 * rest / whole) == 5.0 and size + (apart / unit if digits > 0 else apart) == size
+    if is_half:
+        return lower if even and below % 2.0 == 0.0 else upper
+    return upper if apart < 0.0 else lower
 
 
 @uncounted

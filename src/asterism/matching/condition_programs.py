@@ -244,7 +244,7 @@ _ON_DOUBLES = {
 _ARITHMETIC = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}
 _CHOICES = ("CASE", "COALESCE", "GREATEST", "LEAST")
 _ROUNDINGS = {"FLOOR": Op.FLOOR, "CEIL": Op.CEIL, "ROUND": Op.ROUND, "BROUND": Op.ROUND}
-_MOST_DIGITS = 20  # powers of ten up to 10**22 are doubles
+_MOST_DIGITS = 12  # for which round_double is exact
 
 
 class _Emitter:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from asterism.columns.compiled import inlined, uncounted
-from asterism.expressions.kernels import can_round, is_null_of, is_null_of_two, of_one, of_two, round_double
+from asterism.expressions.kernels import is_null_of, is_null_of_two, of_one, of_two, round_double
 from asterism.matching.instructions import Op
 
 VALUES, STATES = 0, 1
@@ -167,10 +167,7 @@ def mathematical(ops: Any, at: int, stack: Any, last: int) -> None:
         else:
             stack[VALUES, last] = bits_of(of_one(ops[at, 1], x))
     elif op == ROUND:
-        if not can_round(x, ops[at, 1]):
-            stack[STATES, last] = OVERFLOW
-        else:
-            stack[VALUES, last] = bits_of(round_double(x, ops[at, 1], ops[at, 2] == 1))
+        stack[VALUES, last] = bits_of(round_double(x, ops[at, 1], ops[at, 2] == 1))
     elif np.isnan(x):
         stack[VALUES, last] = 0
     else:
