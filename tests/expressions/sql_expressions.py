@@ -159,6 +159,53 @@ _PATTERNS = ["','", "''", r"'\\s+$'", "'[a-c]+'", "'(?i)A'", r"'\\W*'", "'b|a$'"
 """Regular expressions without groups."""
 
 
+_JSON = [
+    '{"a": [1, 2.50, null, "x"], "b": {"a": true}}', '[{"a": "x"}, {"a": 1e10}, 3]', '"😀"', '{"b": 12, "a": "2024-02-29", "A": -1.0}',
+    '{"a": 300, "b": "NaN", "a": 7}', '[1, null, 3]', '[{"a": 1, "b": 2}, {"b": null}]', '{"a": {"b": 5, "c": ["z", {}]}, "b": [[1], [2.5]]}',
+    '{"a": 12345678901234567890, "b": "2024-03-31 02:30:00", "c d": 0.1}', "null", "5", "-0", "[]", "[[], [1]]", '{"a": {}, "b": []}',
+]  # fmt: skip
+_NO_JSON = [
+    "{''a'': ''y''}",
+    '{"a":',
+    "",
+    " ",
+    '{"a": 1} x',
+    '{"a": 1, "b"}',
+    "[1, 2",
+    '{"a": NaN, "b": 1e400}',
+    '{"a": 1, "b": 01}',
+]
+_SCHEMAS = [
+    "a INT, b STRING", "a TINYINT, b DOUBLE", "a STRUCT<b: BIGINT, c: ARRAY<STRING>>, b ARRAY<ARRAY<DOUBLE>>", "b DATE, a DATE",
+    "a ARRAY<INT>, b MAP<STRING, BOOLEAN>", "a DECIMAL(10,2), b TIMESTAMP", "b TIMESTAMP_NTZ, a FLOAT, `c d` FLOAT", "a STRING",
+    "ARRAY<STRUCT<a: STRING, b: INT>>", "MAP<STRING, STRUCT<b: INT>>", "STRUCT<a: SMALLINT, b: DECIMAL(4,4)>", "ARRAY<ARRAY<INT>>",
+]  # fmt: skip
+
+_SKETCHES = [
+    (
+        "theta_sketch_estimate",
+        ["01030300001e0000", "01030300003acc93e56b61eec8804420", "0104033d011acc93022d0c35ee5befc8aea8be82c8b8dcb400"],
+    ),
+    (
+        "tuple_sketch_estimate_double tuple_sketch_theta_double",
+        ["01030901000ecc93", "02030901000acc930200000000000000e56b61eec8804420"
+         "00000000000000000015f97dcbbd86a105000000000000f83f00"],
+    ),
+    (
+        "tuple_sketch_estimate_integer tuple_sketch_theta_integer",
+        ["01030901000ecc93", "02030901000acc930200000000000000e56b61eec8804420000000000015f97dcbbd86a1050100000000"],
+    ),
+    (
+        "kll_sketch_get_n_bigint",
+        ["02010f0108000800", "02020f04080008000000000000000000",
+         "05010f0008000800020000000000000008000100060000000000000000000000010000000000000001000000000000000000000000000000"],
+    ),
+    ("kll_sketch_get_n_double", ["02010f0108000800", "02020f04080008000000000000000000"]),
+    ("kll_sketch_get_n_float", ["02010f0108000800", "02020f040800080000000000"]),
+]  # fmt: skip
+"""Functions, and sketches that Spark has made."""
+
+
 class Expressions:
     """Random expressions of a given type, made of what ``docs/sql.md`` lists.
 
@@ -236,9 +283,36 @@ class Expressions:
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('tinyint smallint int bigint float double decimal')}({x(n)})",
             lambda: f"jaro_winkler_similarity({self.text(0)}, {self.text(0)})",
+            lambda: f"IF({self.truth(n)}, {x(n)}, raise_error({self.text(n)}))",
+            lambda: f"coalesce(assert_true({self.truth(n)}{self.rng.choice(['', ', s'])}), {x(n)})",
+            lambda: (
+                f"vector_{self.one('inner_product cosine_similarity l2_distance')}({self.vector()}, {self.vector()})"
+            ),
+            lambda: f"vector_norm({self.vector()}{self.degree()})",
+            self.sketch,
+            lambda: f"element_at(vector_normalize({self.vector()}{self.degree()}), 1)",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )
+
+    def sketch(self) -> str:
+        """A call of a function of a sketch."""
+        names, bodies = self.rng.choice(_SKETCHES)
+        return f"{self.one(names)}(IF(i > 0, X'{self.rng.choice(bodies)}', {self.rng.choice(['NULL', 'binary(s)'])}))"
+
+    def vector(self) -> str:
+        """An array of FLOAT."""
+        return self.rng.choice(
+            [
+                "transform(arx, par1 -> float(par1))",
+                "transform(arr, par1 -> float(par1))",
+                "array(f, 1.5F, f)",
+                "array(float(i), 0.1F, float(h), float(e), f, 1e-3F, 7F, -2.5F, float(y), 0.3F, 0.7F)",
+            ]
+        )
+
+    def degree(self) -> str:
+        return self.rng.choice(["", ", 1F", ", 2F", ", float('inf')", ", f"])
 
     def numeric_type(self) -> str:
         return self.rng.choice(
@@ -406,6 +480,10 @@ class Expressions:
             ),
             lambda: f"format_string('%x %o %c %e %b', {self.integer(n)}, i, y, d, {self.any(n)})",
             lambda: f"struct({s(n)}, t).t",
+            lambda: f"from_json({self.json(n)}, 'a STRING').a",
+            lambda: f"schema_of_json('{self.rng.choice(_JSON)}')",
+            lambda: f"collation({s(n)})",
+            lambda: f"collate({s(n)}, 'UTF8_BINARY')",
             lambda: f"get_json_object({self.json(n)}, '{self.one('$ $.a $.b $[0] $.a[0] $[*].a $[*]')}')",
             lambda: f"to_json({self.rng.choice([self.ints, self.strings, self.mapping])(n)})",
             lambda: (
@@ -435,17 +513,13 @@ class Expressions:
 
     def json(self, depth: int) -> str:
         """A text that may be JSON."""
-        texts = [
-            '{"a": [1, 2.50, null, "x"], "b": {"a": true}}',
-            '[{"a": "x"}, {"a": 1e10}, 3]',
-            "{'a': 'y'}",
-            '{"a":',
-            '"😀"',
-        ]
         return self.pick(
-            lambda: "'" + self.rng.choice(texts).replace("'", "''") + "'",
+            lambda: f"'{self.rng.choice([*_JSON, *_NO_JSON])}'",
             lambda: f"concat('{{\"a\": \"', {self.text(depth)}, '\"}}')",
             lambda: "concat('[\"', s, '\", ', i, ']')",
+            lambda: (
+                f"concat('{{\"a\": ', {self.rng.choice(['string(i)', 'string(m)', 's'])}, ', \"b\": \"', {self.text(depth)}, '\"}}')"
+            ),
             lambda: f"to_json({self.rng.choice([self.strings, self.mapping])(depth)})",
             lambda: self.text(depth),
         )
@@ -466,6 +540,7 @@ class Expressions:
             ),
             lambda: f"map_from_arrays({self.strings(n)}, {self.ints(n)})",
             lambda: f"map_from_entries(map_entries({m(n)}))",
+            lambda: f"from_json({self.json(n)}, 'MAP<STRING, INT>')",
             lambda: f"map_from_entries(transform({self.strings(n)}, (par1, par2) -> struct(par1, par2)))",
         )
 
@@ -479,6 +554,8 @@ class Expressions:
             lambda: f"named_struct('p', array_append(arr, {self.integer(n)}), 'q', at)",
             lambda: f"arrays_zip({self.ints(n)}, {self.strings(n)})",
             lambda: f"map_entries({self.mapping(n)})",
+            lambda: f"from_json({self.json(n)}, '{self.rng.choice(_SCHEMAS)}')",
+            lambda: f"from_json({self.json(n)}, '{self.rng.choice(_SCHEMAS)}')",
         )
 
     def element(self, name: str, depth: int) -> str:
@@ -501,6 +578,7 @@ class Expressions:
             lambda: f"flatten({self.rng.choice(['aa', f'array({a(n)}, {a(n)})'])})",
             lambda: f"array_repeat({self.integer(n)}, {self.one('0 2')})",
             lambda: f"map_values({self.mapping(n)})",
+            lambda: f"from_json({self.json(n)}, 'ARRAY<INT>')",
             lambda: f"concat({a(n)}, {a(n)})",
             lambda: f"reverse({a(n)})",
             lambda: f"transform({a(n)}, par1 -> int({self.element('par1', n)}))",
@@ -865,6 +943,21 @@ class Expressions:
             words = words or [""]
         return " ".join(words)
 
+    def recent(self, depth: int) -> str:
+        return self.pick(
+            lambda: f"from_json({self.json(1)}, '{self.rng.choice(_SCHEMAS)}')",
+            lambda: f"from_json({self.json(1)}, '{self.rng.choice(_SCHEMAS)}')",
+            lambda: f"schema_of_json('{self.rng.choice(_JSON)}')",
+            lambda: f"IF({self.truth(1)}, i, raise_error({self.text(0)}))",
+            lambda: f"coalesce(assert_true({self.truth(1)}), i)",
+            lambda: (
+                f"vector_{self.one('inner_product cosine_similarity l2_distance')}({self.vector()}, {self.vector()})"
+            ),
+            lambda: f"vector_norm({self.vector()}{self.degree()})",
+            self.sketch,
+            lambda: f"vector_normalize({self.vector()}{self.degree()})",
+        )
+
     def not_exact(self, depth: int) -> str:
         x = self.number(1)
         return self.pick(
@@ -975,7 +1068,12 @@ def same_type(a: pa.DataType, b: pa.DataType | None) -> bool:
     return str(a) == str(b)
 
 
-LATER = ("is not a TIMESTAMP of the form", "a year before 1 or after 9999", "Timestamp microseconds out of range")
+LATER = (
+    "is not a TIMESTAMP of the form",
+    "a year before 1 or after 9999",
+    "Timestamp microseconds out of range",
+    "invalid UTF8",
+)
 """Errors here where Spark has an answer, as documented."""
 
 

@@ -37,7 +37,7 @@ _Routine = TypeVar("_Routine", bound=Callable[..., pa.Array])
 _ARROW = {
     "VARCHAR": pa.string(), "BLOB": pa.binary(), "BOOLEAN": pa.bool_(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(), "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"), "VARCHAR[]": pa.list_(pa.string()),
-    "INTEGER[]": pa.list_(pa.int32()),
+    "INTEGER[]": pa.list_(pa.int32()), "FLOAT": pa.float32(), "FLOAT[]": pa.list_(pa.float32()),
     "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
 }  # fmt: skip
 """The Arrow types of the results of routines."""

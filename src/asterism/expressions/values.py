@@ -325,7 +325,8 @@ def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
     if value.type == to:
         return value
     if value.type == NULL:
-        return null(to)
+        # An error stays one.
+        return strict(f"CAST({{0}} AS {duckdb_type(to)})", to, value) if value.raises else null(to)
     if value.constant is not None and not safe:
         constant = _constant_cast(value.constant, to, zone)
         if constant is not None:

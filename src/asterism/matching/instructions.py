@@ -128,7 +128,9 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind | None], ...] = (
 )
 
 
-_MAY_FAIL = frozenset({Op.PYTHON, Op.ASK, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT, Op.FLOOR, Op.CEIL})
+_MAY_FAIL = frozenset(
+    {Op.PYTHON, Op.ASK, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT, Op.FLOOR, Op.CEIL}
+)
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asterism.expressions.functions.table import function, number
+from asterism.expressions.functions.table import function, number, string
 from asterism.expressions.operators import choose, compare, is_null, null_safe
-from asterism.expressions.types import BOOLEAN, DOUBLE, FLOAT, FLOATS, is_nested
-from asterism.expressions.values import Sql, UnsupportedError, combined, made_by, null, strict, unify
+from asterism.expressions.types import BOOLEAN, DOUBLE, FLOAT, FLOATS, NULL, is_nested, name_of
+from asterism.expressions.values import Sql, UnsupportedError, combined, made_by, null, strict, string_constant, unify
 
 
 @function("Choices and NULL", "if(condition, a, b)", note="the side that is not chosen cannot fail")
@@ -84,3 +84,23 @@ def _nanvl(zone: str, x: Sql, y: Sql) -> Sql:
     kind = FLOAT if x.type == y.type == FLOAT else DOUBLE
     x, y = number(x, zone, kind), number(y, zone, kind)
     return choose([(strict("isnan({0})", BOOLEAN, x), y)], x, zone)
+
+
+@function(
+    "Choices and NULL", "raise_error(text)", strict=False, note="fails with this message; its type is that of NULL"
+)
+def _raise_error(zone: str, message: Sql) -> Sql:
+    return strict("error(COALESCE({0}, 'null'))", NULL, string(message, zone), raises=True, nulls=True)
+
+
+@function(
+    "Choices and NULL",
+    "assert_true(condition[, text])",
+    strict=False,
+    note="NULL, or fails with the message where the condition is FALSE or NULL",
+)
+def _assert_true(zone: str, condition: Sql, message: Sql | None = None) -> Sql:
+    if condition.type not in (BOOLEAN, NULL):
+        raise UnsupportedError(f"a BOOLEAN is needed, not {name_of(condition.type)}")
+    message = string_constant("the condition is not true") if message is None else string(message, zone)
+    return choose([(condition, null())], _raise_error(zone, message), zone, "IF")

@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from asterism.errors import StreamDefinitionError
 from asterism.expressions.functions.table import function, literal_string, string
 from asterism.expressions.routines import json as routines
-from asterism.expressions.types import BOOLEAN, DATE, INT, INTEGERS, STRING, is_decimal, name_of, quoted_name
-from asterism.expressions.values import ELEMENT, Cost, Sql, UnsupportedError, cast, quoted, strict
+from asterism.expressions.routines import parsed_json
+from asterism.expressions.types import (
+    BOOLEAN,
+    DATE,
+    INT,
+    INTEGERS,
+    STRING,
+    duckdb_type,
+    is_decimal,
+    name_of,
+    quoted_name,
+    spark_type,
+)
+from asterism.expressions.values import (
+    ELEMENT,
+    Cost,
+    Sql,
+    UnsupportedError,
+    cast,
+    combined,
+    quoted,
+    strict,
+    string_constant,
+)
 
 _JSON = "JSON"
 _PLAIN_SCALE = 6
@@ -102,3 +125,81 @@ def _longest_part(kind: pa.DataType) -> int:
     if pa.types.is_list(kind):
         return _longest_part(kind.value_type)
     return _longest_part(kind.item_type) if pa.types.is_map(kind) else 48
+
+
+@function(
+    _JSON,
+    "from_json(text, 'schema')",
+    note="columns with types, `a INT, b ARRAY<STRING>`, or a type `STRUCT<...>`, `ARRAY<...>`, `MAP<STRING, ...>`; what does not "
+    "fit is NULL, see below",
+)
+def _from_json(zone: str, value: Sql, schema: Sql) -> Sql:
+    written = literal_string(schema, "the schema")
+    try:
+        kind = spark_type(parsed_json.of_schema(written), zone)
+        assert kind is not None
+        parsed_json.converter(kind, zone)
+    except StreamDefinitionError as problem:
+        raise UnsupportedError(problem.message, problem.hint) from None
+    except ValueError as problem:
+        raise UnsupportedError(f"{problem} cannot be read from JSON here", parsed_json.TYPES) from None
+    check_names(kind)
+    value = string(value, zone)
+    made = f"json_as({{0}}, {_literal(written)}, {_literal(zone)})"
+    per_element, once = _names_of(kind)
+    size = value.size.times(max(6, per_element)) + Cost(fixed=once)
+    return strict(f"CAST(CAST({made} AS JSON) AS {_literal_type(kind)})", kind, value, nulls=True, size=size)
+
+
+def _literal(text: str) -> str:
+    """A literal in a template."""
+    return quoted(text).replace("{", "{{").replace("}", "}}")
+
+
+def _literal_type(kind: pa.DataType) -> str:
+    return duckdb_type(kind).replace("{", "{{").replace("}", "}}")
+
+
+def check_names(kind: pa.DataType) -> None:
+    """Names of fields that differ by more than case, as those of columns."""
+    types = pa.types
+    if types.is_struct(kind):
+        names = [field.name.lower() for field in kind]
+        if len(set(names)) < len(names) or "_corrupt_record" in names:
+            raise UnsupportedError("a schema must not name a field twice, or _corrupt_record")
+        for field in kind:
+            check_names(field.type)
+    elif types.is_list(kind):
+        check_names(kind.value_type)
+    elif types.is_map(kind):
+        check_names(kind.item_type)
+
+
+def _names_of(kind: pa.DataType) -> tuple[float, int]:
+    """Bytes of names that each byte of JSON can make, because a struct has all its fields, and those that are made once."""
+    types = pa.types
+    if types.is_struct(kind):
+        inner = [_names_of(field.type) for field in kind]
+        once = sum(2 * len(field.name.encode()) + ELEMENT for field in kind) + sum(part for _, part in inner)
+        return max((each for each, _ in inner), default=0), once
+    if types.is_list(kind) or types.is_map(kind):
+        each, once = _names_of(kind.value_type if types.is_list(kind) else kind.item_type)
+        return max(each, once / 2), 0
+    return 0, 0
+
+
+@function(
+    _JSON,
+    "schema_of_json('text')",
+    note="the type of a literal, as from_json takes it; decimal numbers are DOUBLE",
+)
+def _schema_of_json(zone: str, value: Sql) -> Sql:
+    text = literal_string(value, "the JSON")
+    try:
+        kind = parsed_json.schema_of(routines.read(text, standard=True)) if text.strip() else None
+    except routines.NoJsonError:
+        raise UnsupportedError("the text is no JSON") from None
+    except ValueError as problem:
+        raise UnsupportedError(str(problem)) from None
+    shown = string_constant(parsed_json.shown_schema(kind) or "STRING")
+    return combined(shown.text, STRING, [], (), size=shown.size)

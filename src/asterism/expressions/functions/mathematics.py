@@ -1,17 +1,20 @@
-"""Mathematical functions on DOUBLE.
+"""Mathematical functions on DOUBLE, and of vectors.
 
-Each is an operation by its name, so that the stack machine can compute it, too. Those that DuckDB has with the same results as
-the compiled functions are computed by DuckDB itself.
+Each but those of vectors is an operation by its name, so that the stack machine can compute it, too. Those that DuckDB has
+with the same results as the compiled functions are computed by DuckDB itself.
 """
 
 from __future__ import annotations
 
 import math
 
+import pyarrow as pa
+
 from asterism.expressions.functions.table import function, integer, number
 from asterism.expressions.math_functions import MathFunction
-from asterism.expressions.types import BIGINT, DOUBLE
-from asterism.expressions.values import Sql, made_by, strict
+from asterism.expressions.routines import vectors as _routines  # noqa: F401 - registers them
+from asterism.expressions.types import BIGINT, DOUBLE, FLOAT, name_of
+from asterism.expressions.values import Sql, UnsupportedError, made_by, strict
 
 _GROUP = "Mathematics"
 _LAST_DIGITS = "the last digits may differ, see below"
@@ -124,3 +127,46 @@ def _factorial(zone: str, n: Sql) -> Sql:
 def _width_bucket(zone: str, x: Sql, low: Sql, high: Sql, n: Sql) -> Sql:
     parts = [number(x, zone), number(low, zone), number(high, zone), integer(n, zone, BIGINT)]
     return strict("width_bucket({0}, {1}, {2}, {3})", BIGINT, *parts, nulls=True)
+
+
+# ---------------------------------------------------------------------------------------------------- vectors
+
+_VECTORS = "Vectors"
+_EUCLIDEAN = Sql("CAST(2 AS FLOAT)", FLOAT, ())
+
+
+def _vector(value: Sql) -> Sql:
+    if value.type != pa.list_(FLOAT):
+        raise UnsupportedError(
+            f"an ARRAY<FLOAT> is needed, not {name_of(value.type)}", "transform(array, x -> float(x))"
+        )
+    return value
+
+
+def _of_vectors(name: str, routine: str, note: str) -> None:
+    @function(_VECTORS, f"{name}(array, array)", note=note)
+    def build(zone: str, a: Sql, b: Sql) -> Sql:
+        return strict(f"{routine}({{0}}, {{1}})", FLOAT, _vector(a), _vector(b), raises=True, nulls=True)
+
+
+_of_vectors("vector_inner_product", "inner_product", "of ARRAY<FLOAT> of the same size; NULL where an element is")
+_of_vectors("vector_cosine_similarity", "cosine_similarity", "likewise; NULL of a vector of zeros")
+_of_vectors("vector_l2_distance", "euclidean_distance", "likewise")
+
+
+def _degree(value: Sql | None) -> Sql:
+    if value is None:
+        return _EUCLIDEAN
+    if value.type != FLOAT:
+        raise UnsupportedError(f"the degree must be a FLOAT, not {name_of(value.type)}", "2F")
+    return value
+
+
+@function(_VECTORS, "vector_norm(array[, degree])", note="the degree is `1F`, `2F` or `float('inf')`")
+def _vector_norm(zone: str, value: Sql, degree: Sql | None = None) -> Sql:
+    return strict("norm_of({0}, {1})", FLOAT, _vector(value), _degree(degree), raises=True, nulls=True)
+
+
+@function(_VECTORS, "vector_normalize(array[, degree])", note="divided by its norm; NULL where that is 0")
+def _normalize(zone: str, value: Sql, degree: Sql | None = None) -> Sql:
+    return strict("normalized({0}, {1})", value.type, _vector(value), _degree(degree), raises=True, nulls=True)

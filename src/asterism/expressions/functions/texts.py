@@ -19,7 +19,17 @@ from asterism.expressions.functions.table import (
 )
 from asterism.expressions.routines import texts  # noqa: F401
 from asterism.expressions.types import BINARY, BOOLEAN, INT, NULL, STRING
-from asterism.expressions.values import Cost, Sql, cast, combined, error, number_constant, strict, string_constant
+from asterism.expressions.values import (
+    Cost,
+    Sql,
+    UnsupportedError,
+    cast,
+    combined,
+    error,
+    number_constant,
+    strict,
+    string_constant,
+)
 
 
 @function(
@@ -228,3 +238,22 @@ def _split_part(zone: str, value: Sql, separator: Sql, n: Sql) -> Sql:
         "WHEN {1} = '' THEN CASE WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
     )
     return strict(text, STRING, value, separator, n, raises=not n.constant, guarded=True)
+
+
+_COLLATION = "UTF8_BINARY"
+
+
+@function(
+    "Texts", "collation(text)", strict=False, note="`SYSTEM.BUILTIN.UTF8_BINARY`: texts are compared by their bytes"
+)
+def _collation(zone: str, value: Sql) -> Sql:
+    string(value, zone)
+    name = string_constant(f"SYSTEM.BUILTIN.{_COLLATION}")
+    return combined(name.text, STRING, [], (), size=name.size)
+
+
+@function("Texts", "collate(text, 'UTF8_BINARY')", note="the text itself; there are no other collations")
+def _collate(zone: str, value: Sql, name: Sql) -> Sql:
+    if literal_string(name, "the collation").upper() != _COLLATION:
+        raise UnsupportedError(f"unknown collation {name.constant!r:.60}", _COLLATION)
+    return replace(string(value, zone), constant=None)

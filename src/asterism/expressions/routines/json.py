@@ -48,8 +48,11 @@ def _number(digits: str) -> JsonNumber:
     return JsonNumber(digits)
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=Object, parse_float=_number, parse_int=_number, parse_constant=_constant, strict=False
+_DECODER, _STANDARD_DECODER = (
+    json.JSONDecoder(
+        object_pairs_hook=Object, parse_float=_number, parse_int=_number, parse_constant=special, strict=strict
+    )
+    for special, strict in ((_constant, False), (JsonNumber, True))
 )
 _SPACE = re.compile(r"[ \t\r\n]*")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?' + r"|'((?:[^'\\]|\\.)*+)('?)", re.DOTALL)
@@ -57,9 +60,10 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?' + r"|'((?:[^'\\]|\\.)*+)('?)", re.DO
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-def read(text: str) -> Any:
+def read(text: str, *, standard: bool = False) -> Any:
     """The first value of a text: None, a bool, a str, a :class:`JsonNumber`, a list or an :class:`Object`.
 
+    :param standard: no control characters in strings; but ``NaN``, ``Infinity`` and ``-Infinity`` are numbers
     :raises NoJsonError: there is none
 
     >>> read("{'a': [1.50, null]} and more")
@@ -76,7 +80,7 @@ def read(text: str) -> Any:
     begin = _SPACE.match(text)
     assert begin is not None
     try:
-        value, end = _DECODER.raw_decode(text, begin.end())
+        value, end = (_STANDARD_DECODER if standard else _DECODER).raw_decode(text, begin.end())
     except (ValueError, RecursionError):
         raise NoJsonError(text[:60]) from None
     if isinstance(value, JsonNumber) and text[end : end + 1] not in ("", " ", "\t", "\r", "\n"):
@@ -114,6 +118,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 def number(digits: str) -> str:
     """A number as Spark writes it: one with a point or an exponent as a DOUBLE of Java, by its shortest form."""
+    if digits[-1].isalpha():
+        return f'"{digits}"'
     if not set(digits) & set(".eE"):
         return "0" if digits == "-0" else digits
     value = float(digits)
