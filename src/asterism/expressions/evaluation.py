@@ -58,6 +58,8 @@ _TRIED_BEFORE: dict[tuple[tuple[str, str], str], None] = {}
 """The expressions that :meth:`Vectorized.try_out` has evaluated."""
 _TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
 
+_ACCEPT = "filter such events out, or return None in the function; functions in Python are also called for NULL"
+
 # ---------------------------------------------------------------------------------------------------- DuckDB
 
 
@@ -435,9 +437,9 @@ class Vectorized:
         try:
             results = iter(self._computed(computed, table) if computed else [])
         except _DuckDBError as error:
-            raise EvaluationFailedError(
-                f"an expression could not be computed: {error}", self._culprit(table), _TRY
-            ) from None
+            culprit = self._culprit(table)
+            hint = _ACCEPT if any(name in text for text in self.texts for name in udfs.USER_FUNCTIONS) else _TRY
+            raise EvaluationFailedError(f"an expression could not be computed: {error}", culprit, hint) from None
         return [next(results) if at is None else table.column(at) for at in plain.values()]
 
     def _culprit(self, table: pa.Table) -> str | None:

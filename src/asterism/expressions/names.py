@@ -20,6 +20,7 @@ from asterism.expressions import computed_columns
 from asterism.expressions.computed_columns import computed_sql, is_computed, sql_of_column
 from asterism.expressions.functions import NOT_PURE
 from asterism.expressions.parsing import AGGREGATES, Previous, not_pure, parse
+from asterism.expressions.routines.user_functions import UserFunctions, listed, listed_functions
 from asterism.expressions.translation import position_of
 
 MAX_OFFSET = 10_000
@@ -56,6 +57,8 @@ class Scope:
     stages: tuple[str, ...] = ()
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """names of several stages together"""
+    functions: UserFunctions = field(default_factory=listed_functions)
+    """the functions that are listed where it is made"""
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -84,7 +87,8 @@ class Scope:
     ) -> exp.Expr:
         """:func:`asterism.expressions.parsing.parse`, in which a part that the schema has as a computed column is this column."""
         names = self.names(aggregates) if any(map(is_computed, self.schema.names)) else None
-        return parse(text, aggregates, prefixes, unlisted, names=names)
+        with listed(self.functions):
+            return parse(text, aggregates, prefixes, unlisted, names=names)
 
     def column(self, node: exp.Column, text: str) -> str:
         """The event column that *node* names: an exact match, or the only match that differs in case."""

@@ -25,7 +25,9 @@ from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, Unsuppo
 from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
+from asterism.expressions.routines.user_functions import listed_functions
 from asterism.expressions.translation import DOCUMENTATION, LambdaVariable, ShiftRightUnsigned, position_of
+from asterism.expressions.udfs import USER_FUNCTIONS
 
 _NAMED_ARGUMENTS = ("struct", "arrays_zip")
 """The functions whose arguments name the fields of their result."""
@@ -246,8 +248,10 @@ class _Generator(SparkGenerator):
 
 
 def _as_written(call: exp.Anonymous) -> exp.Anonymous:
-    """A call without the words that :func:`_name_fields` has added."""
+    """A call without the words that :func:`_name_fields` has added, and with the name that is in the text."""
     name = str(call.this).lower()
+    if name in USER_FUNCTIONS:
+        return exp.Anonymous(this=USER_FUNCTIONS[name].name, expressions=[part.copy() for part in call.expressions])
     if name not in _NAMED_ARGUMENTS:
         return call
     parts = [part.copy() for part in call.expressions]
@@ -363,7 +367,17 @@ def parse(
     if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
         raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
     _account(tokens, tree, text)
+    _register_calls(tree)
     return tree
+
+
+def _register_calls(tree: exp.Expr) -> None:
+    """Give the calls of functions that are listed the names under which they are registered."""
+    listed = listed_functions()
+    for node in tree.find_all(exp.Anonymous) if listed else ():
+        name = str(node.this).lower()
+        if name in listed and "prefix" not in node.meta:
+            node.set("this", listed[name].registered)
 
 
 def _trees(
@@ -687,7 +701,8 @@ def _check_clauses(node: exp.Expr, text: str, aggregates: Collection[str]) -> No
 
 def _check_call(node: exp.Anonymous, text: str, aggregates: Collection[str], unlisted: Collection[str]) -> None:
     name, arguments = str(node.this), node.expressions
-    if node.name.lower() not in aggregates and name.lower() not in FUNCTIONS:
+    known = name.lower() in FUNCTIONS or name.lower() in listed_functions()
+    if node.name.lower() not in aggregates and not known:
         raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])
     lambdas = FUNCTIONS[name.lower()].lambdas if name.lower() in FUNCTIONS else ()
     for number, part in enumerate(arguments):
@@ -777,8 +792,9 @@ def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str
     if above is not None and above.name.lower() in aggregates:  # aggregate functions cannot be nested
         aggregates = ()
     hint = f"docs/sql.md lists all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
-    close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
-    hint = f"did you mean {close[0]}?" if close else hint
+    listed = listed_functions()
+    close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS, *listed], n=1, cutoff=0.8)
+    hint = f"did you mean {close[0]}?" if close else f"{hint}; {listed.hint}" if listed.hint else hint
     return UnknownFunctionError.at(f"unknown function {name}", text, position_of(node), hint)
 
 

@@ -43,6 +43,7 @@ from asterism.expressions.types import (
     name_of,
     type_of_column,
 )
+from asterism.expressions.udfs import USER_FUNCTIONS
 from asterism.expressions.values import (
     Cost,
     Sql,
@@ -361,7 +362,10 @@ class Translator:
 
     def _call(self, node: exp.Anonymous) -> Sql:
         name = str(node.this)
-        entry = FUNCTIONS[name.lower()]
+        if name in USER_FUNCTIONS:
+            entry, name = USER_FUNCTIONS[name].entry, USER_FUNCTIONS[name].name
+        else:
+            entry = FUNCTIONS[name.lower()]
         arguments: list[Sql | Lambda] = []
         for number, part in enumerate(node.expressions):
             if isinstance(part, exp.Lambda):
@@ -374,7 +378,7 @@ class Translator:
         try:
             return entry(self.zone, arguments)
         except UnsupportedError as problem:
-            named = problem.problem.startswith(entry.name.upper())
+            named = entry.name.upper() in problem.problem.upper()
             raise UnsupportedError(
                 problem.problem if named else f"{name.upper()}: {problem.problem}", problem.hint
             ) from None

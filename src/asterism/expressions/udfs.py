@@ -23,6 +23,8 @@ from asterism.columns.time_zones import zone_of
 if TYPE_CHECKING:
     import duckdb
 
+    from asterism.expressions.routines.user_functions import UserFunction
+
 
 _FARTHEST = 2**63 - 2 * DAY
 """Microseconds from 1970 to which the offset of a time zone can still be added."""
@@ -30,6 +32,10 @@ _FARTHEST = 2**63 - 2 * DAY
 
 _ROUTINES: dict[str, tuple[Callable[..., pa.Array], list[Any], str, bool]] = {}
 """By name."""
+USER_FUNCTIONS: dict[str, UserFunction] = {}
+"""The functions that queries list and tests hand over, by the names under which DuckDB calls them, which are never used again:
+see :mod:`asterism.expressions.routines.user_functions`.
+"""
 _CALL = re.compile(r"\b(\w+)\(")
 
 _Routine = TypeVar("_Routine", bound=Callable[..., pa.Array])
@@ -61,12 +67,23 @@ def register(connection: duckdb.DuckDBPyConnection, query: str, registered: set[
 
     :param registered: the names of those that are registered, to which others are added
     """
-    names = {name for name in _CALL.findall(query) if name in _ROUTINES} - registered
+    names = {name for name in _CALL.findall(query) if name in _ROUTINES or name in USER_FUNCTIONS} - registered
     if not names:
         return
     from duckdb.func import FunctionNullHandling, PythonUDFType
 
     for name in names:
+        if name in USER_FUNCTIONS:
+            connection.create_function(
+                name,
+                _of_any_types(USER_FUNCTIONS[name]),
+                None,
+                USER_FUNCTIONS[name].duckdb_result,
+                type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL,
+            )
+            registered.add(name)
+            continue
         function, parameters, result, nulls = _ROUTINES[name]
         connection.create_function(
             name,
@@ -77,6 +94,15 @@ def register(connection: duckdb.DuckDBPyConnection, query: str, registered: set[
             null_handling=FunctionNullHandling.SPECIAL if nulls else FunctionNullHandling.DEFAULT,
         )
         registered.add(name)
+
+
+def _of_any_types(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    """A function of which DuckDB sees that it takes any number of arguments of any types."""
+
+    def call(*arrays: pa.ChunkedArray) -> pa.Array:
+        return function(*arrays)
+
+    return call
 
 
 def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:

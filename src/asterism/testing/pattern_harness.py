@@ -16,6 +16,7 @@ from asterism.arguments import also_named, expect, expect_options, expect_string
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import PatternWarning, StreamDefinitionError
+from asterism.expressions.routines.user_functions import checked
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
@@ -27,7 +28,7 @@ from asterism.patterns.warnings import warn
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, checked_columns, table_of
 from asterism.testing.operator_harness import python_rows
-from asterism.testing.without_spark import hint_of_spark
+from asterism.testing.without_spark import without_spark
 
 SELECTED, PROCESSED = "selected", "processed"
 """The outputs with the measures of *select*, and with the rows that the match function *process* returns."""
@@ -61,12 +62,15 @@ class PatternHarnessOptions(MatchOptions, total=False):
     :param select: measures, see :attr:`PatternHarness.selected`
     :param process: a match function, as for :meth:`asterism.PatternStream.run`, see :attr:`PatternHarness.processed`
     :param schema: the columns that *process* returns, as Spark SQL or an Arrow schema
+    :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`. In a
+        query, the session has registered them.
     """
 
     outputs: Mapping[str, OutputSpec] | None
     select: Sequence[str] | None
     process: MatchFunctionLike | None
     schema: str | pa.Schema | None
+    udfs: Mapping[str, Any] | None
 
 
 class PatternHarness(EventHarness):
@@ -77,8 +81,8 @@ class PatternHarness(EventHarness):
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param literals: the format of event literals
     :param key_groups: the number of key groups, as on Spark. Results must not depend on it, nor on *pages*.
-    :param options: the options of patterns (:class:`~asterism.matching.spec.MatchOptions`), and *outputs*, *select*, *process*
-        and *schema* (:class:`PatternHarnessOptions`)
+    :param options: the options of patterns (:class:`~asterism.matching.spec.MatchOptions`), and *outputs*, *select*, *process*,
+        *schema* and *udfs* (:class:`PatternHarnessOptions`)
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
@@ -117,13 +121,14 @@ class PatternHarness(EventHarness):
             "keys": keys, "time": time, "outputs": outputs,
             **{name: value for name, value in options.items() if name in MatchOptions.__annotations__},
         }  # fmt: skip
-        with hint_of_spark():
+        udfs = checked(options.get("udfs"))
+        with without_spark(udfs):
             self.cep = CepOperator(pattern, events, **definition, process=process)
         warn(pattern)
         super().__init__(self.cep, events, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
             **definition, "pattern": pattern, "columns": events, "literals": literals, "key_groups": key_groups,
-            **({} if process is None else {"process": process.function, "schema": process.schema}),
+            "udfs": udfs, **({} if process is None else {"process": process.function, "schema": process.schema}),
         }  # fmt: skip
 
     @also_named("schema", "columns", StreamDefinitionError, unless="process")

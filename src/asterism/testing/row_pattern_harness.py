@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import plain_column
+from asterism.expressions.routines.user_functions import checked as checked_functions
 from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages
 from asterism.operators.state.page_numbers import PageKind
@@ -18,6 +21,7 @@ from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, RowPatt
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
+from asterism.testing.without_spark import without_spark
 
 
 class RowPatternHarness(EventHarness):
@@ -27,6 +31,8 @@ class RowPatternHarness(EventHarness):
     :param columns: the columns of the rows, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event literals.
     :param literals: the format of event literals
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
+    :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`. In a
+        query, the session has registered them.
     :param max_rows: and *on_limit*: as for :func:`asterism.match_recognize`
     :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
     :raises StreamDefinitionError: an argument is invalid
@@ -52,13 +58,16 @@ class RowPatternHarness(EventHarness):
         key_groups: int = 1,
         max_rows: int = MAX_ROWS,
         on_limit: OnLimit = "error",
+        udfs: Mapping[str, Any] | None = None,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         schema = checked_columns(columns, "the rows")
         check_pages(pages)
         if not isinstance(clause, MatchRecognize):
             clause = MatchRecognize(clause)
-        checked = check(clause.clause, schema)
+        functions = checked_functions(udfs)
+        with without_spark(functions):
+            checked = check(clause.clause, schema)
         outputs = (MATCHES, LATE_ROWS)
         self.row_patterns = RowPatternOperator(
             checked, schema, outputs=outputs, pages=pages, max_rows=max_rows, on_limit=on_limit
@@ -72,7 +81,7 @@ class RowPatternHarness(EventHarness):
         )
         self._options = {
             "clause": clause, "columns": schema, "literals": literals, "pages": pages, "key_groups": key_groups,
-            "max_rows": max_rows, "on_limit": on_limit,
+            "max_rows": max_rows, "on_limit": on_limit, "udfs": functions,
         }  # fmt: skip
 
     @property

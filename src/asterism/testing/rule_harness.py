@@ -12,6 +12,7 @@ import pyarrow as pa
 from asterism.columns.schemas import type_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
+from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
@@ -45,9 +46,15 @@ class RuleTestResult:
 
 
 def run_rule_test(
-    processor: PatternProcessor, test: RuleTest, semantics: Semantics = Semantics.DEFAULT
+    processor: PatternProcessor,
+    test: RuleTest,
+    semantics: Semantics = Semantics.DEFAULT,
+    *,
+    udfs: Mapping[str, Any] | None = None,
 ) -> RuleTestResult:
     """Run one test of a rule: all of its events, then the end of the input.
+
+    :param udfs: the functions in Python that the query lists for its rules, as for :meth:`asterism.CEP.pattern_processors`
 
     >>> from asterism import Pattern
     >>> rule = PatternProcessor("pair", 1, Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'"))
@@ -58,7 +65,7 @@ def run_rule_test(
     """
     try:
         rule = replace(processor, timestamp=None, expires=None, shadow=False)
-        return RuleTestResult(test, tuple(_failure(rule, test, semantics)))
+        return RuleTestResult(test, tuple(_failure(rule, test, semantics, checked(udfs))))
     except AsterismError as error:
         return RuleTestResult(test, tuple(line.strip() for line in str(error).splitlines()))
 
@@ -93,7 +100,7 @@ class _FoundMatch:
         return one_line(" ".join(words), 500)
 
 
-def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics) -> Iterator[str]:
+def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics, udfs: UserFunctions) -> Iterator[str]:
     _check_expectations(rule, test)
     events = _TestEvents.of(test)
     literals, names = events.literals, events.schema.names
@@ -104,6 +111,7 @@ def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics) -> It
         keys=[literals.key] if literals.key in names else [],
         time=literals.time if literals.time in names else None,
         semantics=semantics,
+        udfs=udfs,
     )
     differs = False
     for output, expected in ((MATCHES, test.matches), (TIMED_OUT, test.timed_out)):
@@ -256,17 +264,20 @@ def rows_of_rule(
     keys: Sequence[str],
     time: str | None,
     semantics: Semantics,
+    udfs: Mapping[str, Any] | None = None,
 ) -> dict[str, list[Row]]:
     """The rows of all outputs of a query with one rule, at the end of its input.
 
     :param keys: the key columns of the stream, for a rule without a key
     :param time: the event-time column
+    :param udfs: the functions in Python that the query lists for rules
     :raises AsterismError: the rule cannot be used with these events, fails on one of them, or exceeds a limit
     """
-    store = SingleSetStore()
-    operator = DynamicCepOperator(
-        schema, store, RuleOptions(keys=keys, time=time, semantics=semantics, wants_late=True, disable_on_limit=False)
+    store, functions = SingleSetStore(), checked(udfs, Purpose.RULES)
+    options = RuleOptions(
+        keys=keys, time=time, semantics=semantics, udfs=functions, wants_late=True, disable_on_limit=False
     )
+    operator = DynamicCepOperator(schema, store, options)
     data = rule.as_data()
     operator.compiler.try_out(data)
     store.put(ProcessorSet(1, (data,)))

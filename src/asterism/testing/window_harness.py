@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self, Unpack
@@ -14,10 +14,11 @@ import pyarrow as pa
 from asterism.arguments import expect, expect_options, expect_strings, shown
 from asterism.columns.time import TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.expressions.routines.user_functions import checked as checked_functions
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
-from asterism.testing.without_spark import hint_of_spark
+from asterism.testing.without_spark import without_spark
 from asterism.windows.assigners import Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, OWN_COLUMNS, WINDOW_END, WINDOW_START
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -102,9 +103,12 @@ class WindowHarnessOptions(WindowOptions, ResultOptions, total=False):
     """The options of a :class:`WindowHarness`.
 
     :param schema: the columns that *process* returns, as Spark SQL or an Arrow schema
+    :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`. In a
+        query, the session has registered them.
     """
 
     schema: str | pa.Schema | None
+    udfs: Mapping[str, Any] | None
 
 
 class WindowHarness(EventHarness):
@@ -161,9 +165,11 @@ class WindowHarness(EventHarness):
             keys = [literals.key] if literals.key in elements.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         literals = replace(literals, key=keys[0] if len(keys) == 1 else literals.key, time=time or literals.time)
+        functions = checked_functions(options.get("udfs"))
         self._options = {
             "windows": windows, "trigger": trigger, "columns": elements, "allowed_lateness": allowed_lateness,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "key_groups": key_groups, **options,
+            "udfs": functions,
         }  # fmt: skip
         definition: dict[str, Any] = {**operator_results(options), "output": options.get("schema")}
         self._shows_elements = len(definition) == 1 and definition["output"] is None
@@ -172,7 +178,7 @@ class WindowHarness(EventHarness):
         definition |= {name: value for name, value in options.items() if name in WindowOptions.__annotations__}
 
         def operator(in_order: bool) -> WindowOperator:
-            with hint_of_spark():
+            with without_spark(functions):
                 return WindowOperator(
                     windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, in_order=in_order,
                     late_output=True, **definition,

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from asterism.errors import UnknownFunctionError, UnsupportedSyntaxError
-
-_HINT = "in a query, Spark evaluates what reads a single event; without Spark, give its value as a column of the events"
+from asterism.expressions.routines.user_functions import Purpose, UserFunctions, listed
 
 
 @contextmanager
-def hint_of_spark() -> Iterator[None]:
-    """Add to the error of an expression that is not supported without Spark what to do."""
+def without_spark(functions: UserFunctions) -> Iterator[None]:
+    """Inside of the block, expressions can call *functions*. The error of one that only Spark can evaluate says what to do."""
     try:
-        yield
-    except (UnknownFunctionError, UnsupportedSyntaxError) as error:
-        hint = _HINT if error.hint is None else f"{error.hint}; {_HINT}"
+        with listed(functions, Purpose.WITHOUT_SPARK):
+            yield
+    except UnknownFunctionError:
+        raise  # it has the hint
+    except UnsupportedSyntaxError as error:
+        hint = str(Purpose.WITHOUT_SPARK)
+        hint = hint if error.hint is None else f"{error.hint}; {hint}"
         raise type(error)(error.message, error.detail, hint) from None

@@ -23,6 +23,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
+from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.expressions.types import name_of
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -280,6 +281,7 @@ def trace(
     key: Mapping[str, Any] | None = None,
     semantics: Semantics = Semantics.DEFAULT,
     limit: int = MAX_STEPS,
+    udfs: Mapping[str, Any] | None = None,
     **arrival: Unpack[ArrivalOptions],
 ) -> Trace:
     """Explain the effect of each event of one key on the partial matches of *pattern*: which began, advanced, were dropped,
@@ -291,6 +293,7 @@ def trace(
     :param key: the key whose events are traced, value by key column; None: all events have one key
     :param semantics: the default semantics, or those of Flink
     :param limit: the maximum number of steps that are kept
+    :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`
     :param arrival: the order of the events, which of them are late, and whether the input ends: see :class:`ArrivalOptions`
     :raises StreamDefinitionError: no event has that key, or the time column has an unsupported type
     :raises ColumnNotFoundError: a column of the key, the time, the order or a condition does not exist
@@ -312,7 +315,19 @@ def trace(
       event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
     expect_options("trace", arrival, ArrivalOptions)
-    arrives = _ArrivalValues(**arrival)
+    with listed(checked(udfs), Purpose.WITHOUT_SPARK):
+        return _traced(pattern, events, time, key, semantics, limit, _ArrivalValues(**arrival))
+
+
+def _traced(
+    pattern: Pattern,
+    events: pa.Table | Sequence[Mapping[str, Any]],
+    time: str | None,
+    key: Mapping[str, Any] | None,
+    semantics: Semantics,
+    limit: int,
+    arrives: _ArrivalValues,
+) -> Trace:
     key = dict(key or {})
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
     arrives.check(table, [*key, *([time] if time is not None else [])])

@@ -15,6 +15,8 @@ import pyarrow as pa
 from asterism.arguments import expect
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.expressions.names import columns_of
+from asterism.expressions.routines.user_functions import Purpose, listed
+from asterism.expressions.routines.user_functions import checked as functions_of
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.ordered_rows import OrderedRows
@@ -172,6 +174,7 @@ def trace_rows(
     *,
     key: Mapping[str, Any] | None = None,
     explained: int = EXPLAINED,
+    udfs: Mapping[str, Any] | None = None,
 ) -> RowPatternTrace:
     """Explain the matches of a clause in one partition: for each row whether a match begins at it, which rows were tried for
     which variables, and why they could not be taken.
@@ -179,6 +182,7 @@ def trace_rows(
     :param rows: a table, or rows, in any order
     :param key: values of columns, by which the rows are chosen; they must be rows of one partition
     :param explained: for how many starts the values that conditions read are shown
+    :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`
     :raises StreamDefinitionError: no row has that key, or the rows are of several partitions
     :raises ColumnNotFoundError: a column of the key does not exist
     :raises ExpressionError, InvalidEventError: as for a query
@@ -205,7 +209,8 @@ def trace_rows(
     for name in key or {}:
         if name not in table.column_names:
             raise ColumnNotFoundError.from_missing_and_available(name, table.column_names, "in the key")
-    checked = check(clause.clause, table.schema)
+    with listed(functions_of(udfs), Purpose.WITHOUT_SPARK):
+        checked = check(clause.clause, table.schema)
     of_key = table.take(pa.array(rows_of_key(table, key or {})))
     ordered = OrderedRows.of(checked, of_key)
     if len(ordered.offsets) > 2:

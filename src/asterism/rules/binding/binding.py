@@ -27,6 +27,7 @@ from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.ranges import Indexable, Ranges
+from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked, listed
 from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
@@ -206,6 +207,7 @@ class ProcessorCompiler:
     :param conditions: the conditions that processors may name
     :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
         lower value; None: unlimited
+    :param udfs: the functions in Python that SQL of processors may call
     :param lookups: the lookups that processors may read, each a struct column after those of the events
     :param ids_by_events: whether the match ids depend only on the key and the events of a match, so that those of different
         processors can be compared; the events of clauses are the first and the last row
@@ -221,9 +223,11 @@ class ProcessorCompiler:
         max_partial_matches: int | None = None,
         conditions: Mapping[str, RegisteredCondition] | None = None,
         *,
+        udfs: UserFunctions | None = None,
         lookups: Sequence[LookupColumn] = (),
         ids_by_events: bool = False,
     ) -> None:
+        self.udfs = checked(udfs, Purpose.RULES) if udfs is None or udfs.purpose is Purpose.NOTHING else udfs
         self.events, self.keys, self.time = schema, list(keys), time
         self.stream_selector = selector_of_stream(keys)
         self.lookups = {lookup.name: lookup for lookup in lookups}
@@ -255,6 +259,8 @@ class ProcessorCompiler:
             self.definition += repr(
                 sorted((name, id(condition.function), condition) for name, condition in self.conditions.items())
             )
+        if self.udfs:
+            self.definition += repr(sorted(function.registered for function in self.udfs.values()))
 
     @property
     def match_functions(self) -> list[MatchFunction]:
@@ -274,6 +280,7 @@ class ProcessorCompiler:
             self.functions,
             self.max_partial_matches,
             self.conditions,
+            udfs=self.udfs,
             lookups=lookups,
             ids_by_events=self.ids_by_events,
         )
@@ -312,8 +319,11 @@ class ProcessorCompiler:
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
-        if processor.pattern is None:
-            return self._with_clause(processor)
+        with listed(self.udfs):
+            return self._with_clause(processor) if processor.pattern is None else self._with_pattern(processor)
+
+    def _with_pattern(self, processor: PatternProcessor) -> BoundPatternProcessor:
+        assert processor.pattern is not None
         check_pattern(processor.pattern)
         selector = selector_of(processor, self.keys)
         self.key_expressions(selector.expressions)
@@ -333,7 +343,9 @@ class ProcessorCompiler:
             kept_columns=tuple(self.schema.names),
         )
         conditions = tuple(
-            number_of(pattern.vectorized.texts[source]) if isinstance(source, int) else _number_of_call(source)
+            self._number_of_text(pattern.vectorized.texts[source])
+            if isinstance(source, int)
+            else _number_of_call(source)
             for source in pattern.bit_sources
         )
         vectorized = pattern.vectorized
@@ -345,7 +357,7 @@ class ProcessorCompiler:
         ]
         ranges = tuple(indexed for indexed, _ in parts)
         evaluated = tuple(
-            None if indexed is not None and text is None else number if text is None else number_of(text)
+            None if indexed is not None and text is None else number if text is None else self._number_of_text(text)
             for number, (indexed, text) in zip(conditions, parts, strict=True)
         )
         lookups = tuple(() if text is None else self._lookups_in([text]) for _, text in parts)
@@ -400,6 +412,12 @@ class ProcessorCompiler:
         if processor.function is not None and processor.function not in self.functions:
             return False
         return processor.pattern is None or names_in(processor.pattern) <= self.conditions.keys()
+
+    def _number_of_text(self, text: str) -> int:
+        """The number of a condition, which is stored with waiting events: it is the same in another run of the query."""
+        for function in self.udfs.values():
+            text = text.replace(function.registered, f"udf_{function.name.lower()}")
+        return number_of(text)
 
     def _id_names(self, processor: PatternProcessor) -> list[str | int]:
         return [""] if self.ids_by_events else [processor.id, processor.version]
@@ -466,8 +484,9 @@ class ProcessorCompiler:
     def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
         """Return the distinct expressions of a selector, and for each of its expressions the index among them."""
         if selector not in self._selectors:
-            expressions, scope = Vectorized(self.events), Scope(self.events)
-            numbers = [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
+            with listed(self.udfs):
+                expressions, scope = Vectorized(self.events), Scope(self.events)
+            numbers = [expressions.add(scope.resolve(scope.parse(text), text), text) for text in selector]
             self._selectors[selector] = expressions, numbers
         return self._selectors[selector]
 

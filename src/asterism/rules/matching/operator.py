@@ -29,6 +29,7 @@ from asterism.columns.schemas import small_type
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
+from asterism.expressions.routines.user_functions import UserFunctions
 from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import event_times
 from asterism.matching.page import Page
@@ -138,8 +139,9 @@ class RuleOptions:
     """The order of events with equal times, as in :class:`asterism.KeyedStream`."""
     semantics: Semantics = Semantics.DEFAULT
     functions: Mapping[str, MatchFunctionLike] = field(default_factory=dict)
-    """See :class:`~asterism.rules.binding.binding.ProcessorCompiler`, as *conditions*, *lookups* and *ids_by_events*."""
+    """See :class:`~asterism.rules.binding.binding.ProcessorCompiler`, as *conditions*, *udfs*, *lookups* and *ids_by_events*."""
     conditions: Mapping[str, RegisteredCondition] = field(default_factory=dict)
+    udfs: UserFunctions | None = None
     lookups: Sequence[LookupColumn] = ()
     ids_by_events: bool = False
     max_partial_matches: int | None = MAX_PARTIAL_MATCHES
@@ -236,6 +238,7 @@ class DynamicCepOperator(KeyGroupOperator):
             options.functions,
             options.max_partial_matches,
             options.conditions,
+            udfs=options.udfs,
             lookups=options.lookups,
             ids_by_events=options.ids_by_events,
         )

@@ -153,6 +153,7 @@ class Coordinator(PatternProcessorManager):
             since=now_text(),
             heartbeat=HEARTBEAT,
             conditions={name: condition.signature for name, condition in self.compiler.conditions.items()},
+            udfs={function.name: function.signature for function in self.compiler.udfs.values()},
             lookups=self._lookups.states(),
         )
 

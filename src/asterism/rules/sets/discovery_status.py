@@ -172,6 +172,8 @@ class Status:
     :param shadows: maps ids to the versions of their shadows, which are not among *processors*
     :param conditions: maps the names of the conditions that the query has registered to their arguments, such as
         ``limit: float``
+    :param udfs: maps the names of the functions in Python that rules can call to their signatures, such as
+        ``haversine(a, b): DOUBLE``
     :param lookups: the tables of lookups, by name
     """
 
@@ -191,6 +193,7 @@ class Status:
     shadows: dict[str, int] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
     lookups: dict[str, LookupState] = field(default_factory=dict)
+    udfs: dict[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         values = {each.name: getattr(self, each.name) for each in fields(self)}

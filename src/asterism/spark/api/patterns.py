@@ -137,7 +137,7 @@ class CEP(metaclass=PythonNames):
         :param on_limit: the behavior at *max_partial_matches*, independent of *on_error*. "disable" disables the processor as
             above; "fail" fails the query with :class:`~asterism.errors.LimitExceededError`.
         :param key_groups, drain: as for :meth:`pattern`
-        :param options: *functions*, *conditions*, *lookups*, *semantics*, *max_partial_matches*: see
+        :param options: *functions*, *conditions*, *udfs*, *lookups*, *semantics*, *max_partial_matches*: see
             :class:`~asterism.spark.rules.rules.ProcessorOptions`
         :raises StreamDefinitionError: an argument is invalid
         """

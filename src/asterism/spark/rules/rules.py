@@ -21,6 +21,7 @@ from asterism.columns.arrays import cast_table
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME, micros
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
+from asterism.expressions.routines.user_functions import Purpose, checked
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction
 from asterism.operators.operator import EVENTS, Arrival
@@ -283,6 +284,9 @@ class ProcessorOptions(TypedDict, total=False):
         :class:`asterism.PatternProcessFunction` declares are outputs of the query. Default: none
     :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
         array or, with arguments, a :class:`~asterism.RegisteredCondition`. Default: none
+    :param udfs: the functions in Python that the SQL of processors can call, by name: a function with type hints, a pair of a
+        function and the type of its result in Spark SQL (``(haversine, "double")``), or a ``udf`` or ``pandas_udf`` of PySpark.
+        They must be pure. Default: none; a processor cannot call the functions of the session.
     :param lookups: the tables that processors can read by a key of the event, by the name of the column that they are:
         ``amount > limits.max``. Default: none
     :param semantics: the semantics of this library, which are the default, or exactly those of Flink
@@ -292,6 +296,7 @@ class ProcessorOptions(TypedDict, total=False):
 
     functions: Mapping[str, MatchFunctionLike] | None
     conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None
+    udfs: Mapping[str, Any] | None
     lookups: Mapping[str, Lookup] | None
     semantics: Semantics
     max_partial_matches: int | None
@@ -309,6 +314,7 @@ def rule_options(stream: KeyedStream, given: ProcessorOptions) -> tuple[RuleOpti
         semantics=given.get("semantics", Semantics.DEFAULT),
         functions={} if functions is None else functions,
         conditions=registered,
+        udfs=checked(given.get("udfs"), Purpose.RULES),
         lookups=[lookup.column for lookup in defined],
         max_partial_matches=given.get("max_partial_matches", MAX_PARTIAL_MATCHES),
     )
