@@ -242,6 +242,7 @@ HARNESS: dict[str, Any] = {
     "pages": 1,
     "key_groups": 1,
     "max_partial_matches": 10,
+    "udfs": {"risk": (len, "int")},
     "on_limit": "error",
 }
 LITERALS: dict[str, Any] = {
@@ -546,6 +547,7 @@ CALLS: dict[str, Call] = {
             "key_groups": 1,
             "max_rows": 10,
             "on_limit": "drop",
+            "udfs": {"risk": (len, "int")},
         },
         lambda made: made.send("a1").end().matches,
     ),
@@ -696,6 +698,7 @@ CALLS: dict[str, Call] = {
             "closing": "drop",
             "on_time": "fire_if_non_empty",
             "session_ids": False,
+            "udfs": {"risk": (len, "int")},
         },
         lambda made: made.send("a1").end().firings,
     ),

@@ -15,7 +15,10 @@ import pytest
 
 from asterism import Pattern
 from asterism.errors import AsterismError, EvaluationFailedError, ExpressionError, StreamDefinitionError
+from asterism.expressions.aggregates import CALLS_OF_MATCHES
+from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.names import Scope
 from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked, declared, listed
 from asterism.patterns.semantics import Semantics
@@ -161,6 +164,12 @@ def test_what_cannot_be_listed(given: Any, problem: str) -> None:
         checked(given)
 
 
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *AGGREGATES, *CALLS_OF_MATCHES}))
+def test_names_of_functions_in_sql_cannot_be_listed(name: str) -> None:
+    with pytest.raises(StreamDefinitionError, match="has a meaning in SQL"):
+        checked({name: risk})
+
+
 # ---------------------------------------------------------------------------------------------------- in rules and kits
 
 RULE = PatternProcessor(
@@ -233,3 +242,9 @@ def test_declared_functions_are_enough_to_check() -> None:
     compiler(declared({"risk": pa.int64()})).try_out(RULE)
     with pytest.raises(AsterismError, match="needs numbers"):
         compiler(declared({"risk": pa.list_(pa.int64())})).try_out(RULE)
+
+
+def test_a_rule_that_was_accepted_is_refused_if_the_query_does_not_list_its_function_any_more() -> None:
+    assert compiler(checked(UDFS)).knows(RULE)
+    assert not compiler(checked({})).knows(RULE)
+    assert compiler(checked({})).knows(replace(RULE, pattern=Pattern.begin("high"), select=("COUNT(high.*) AS n",)))

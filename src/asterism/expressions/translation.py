@@ -18,7 +18,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
 from asterism.expressions.computed_columns import is_computed, sql_of_column
-from asterism.expressions.functions import FUNCTIONS, Lambda, extracted, field_of, item_of, like, rlike
+from asterism.expressions.functions import FUNCTIONS, Function, Lambda, extracted, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -362,6 +362,7 @@ class Translator:
 
     def _call(self, node: exp.Anonymous) -> Sql:
         name = str(node.this)
+        entry: Function
         if name in USER_FUNCTIONS:
             entry, name = USER_FUNCTIONS[name].entry, USER_FUNCTIONS[name].name
         else:

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,6 @@ from asterism.columns.time_zones import zone_of
 if TYPE_CHECKING:
     import duckdb
 
-    from asterism.expressions.routines.user_functions import UserFunction
-
 
 _FARTHEST = 2**63 - 2 * DAY
 """Microseconds from 1970 to which the offset of a time zone can still be added."""
@@ -32,7 +30,22 @@ _FARTHEST = 2**63 - 2 * DAY
 
 _ROUTINES: dict[str, tuple[Callable[..., pa.Array], list[Any], str, bool]] = {}
 """By name."""
-USER_FUNCTIONS: dict[str, UserFunction] = {}
+
+
+class Registered(Protocol):
+    """A function of the user, as :class:`asterism.expressions.routines.user_functions.UserFunction`."""
+
+    name: str
+    entry: Any
+    """of :data:`asterism.expressions.functions.FUNCTIONS`"""
+
+    @property
+    def duckdb_result(self) -> str: ...
+
+    def __call__(self, setup: pa.ChunkedArray, *columns: pa.ChunkedArray) -> pa.Array: ...
+
+
+USER_FUNCTIONS: dict[str, Registered] = {}
 """The functions that queries list and tests hand over, by the names under which DuckDB calls them, which are never used again:
 see :mod:`asterism.expressions.routines.user_functions`.
 """

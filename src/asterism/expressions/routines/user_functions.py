@@ -62,13 +62,15 @@ MAX_RESULT = 10_000
 _MAX_FUNCTIONS = 1_000
 _HINT = 'udfs={"haversine": haversine}, a function with type hints, (function, "double"), or a udf of PySpark'
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
-_RESERVED = frozenset([
-    "and", "avg", "between", "case", "cast", "classifier", "count", "distinct", "else", "end", "exists", "extract", "false",
-    "filter", "final", "first", "from", "if", "in", "interval", "is", "last", "like", "match_number", "match_proctime",
-    "match_rowtime", "max", "min", "not", "null", "or", "over", "prev", "next", "running", "select", "struct", "sum", "then",
-    "true", "try_cast", "when", "where", "within",
+RESERVED = frozenset([
+    "and", "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg", "between", "bool_and",
+    "bool_or", "case", "cast", "classifier", "collect_list", "collect_set", "count", "count_if", "distinct", "else", "end",
+    "every", "extract", "false", "final", "first", "first_value", "from", "in", "interval", "is", "last", "last_value",
+    "match_number", "match_proctime", "match_rowtime", "max", "max_by", "mean", "median", "min", "min_by", "next", "not",
+    "null", "or", "over", "percentile", "percentile_approx", "prev", "running", "select", "some", "std", "stddev", "stddev_pop",
+    "stddev_samp", "sum", "then", "true", "try_cast", "var_pop", "var_samp", "variance", "when", "where", "within",
 ])  # fmt: skip
-"""Words that a call cannot begin with, or that begin others."""
+"""Aggregate functions, and words that a call cannot begin with or that begin another expression."""
 _ROWS, _PANDAS, _ARROW = "rows", "pandas", "arrow"
 _EVAL_TYPES = {100: _ROWS, 101: _ROWS, 200: _PANDAS, 250: _ARROW}
 """The kinds of functions of PySpark that take and return one value for each row (``PythonEvalType``)."""
@@ -250,7 +252,7 @@ class UserFunction:
 
 def _unpickled(name: str, call: Any, result: pa.DataType, kind: str, registered: str) -> UserFunction:
     known = USER_FUNCTIONS.get(registered)
-    return known if known is not None else UserFunction(name, call, result, kind, registered)
+    return known if isinstance(known, UserFunction) else UserFunction(name, call, result, kind, registered)
 
 
 class _CallError(Exception):
@@ -410,9 +412,7 @@ def declared(types_by_name: Mapping[str, pa.DataType]) -> UserFunctions:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise StreamDefinitionError(f"{name!r:.100} cannot be the name of a function", hint=_HINT)
-    from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES  # imports the parser, which imports this
-
-    if name.lower() in FUNCTIONS or name.lower() in NOT_PURE or name.lower() in _RESERVED or name.lower() in AGGREGATES:
+    if name.lower() in FUNCTIONS or name.lower() in NOT_PURE or name.lower() in RESERVED:
         raise StreamDefinitionError(f"the name {name} has a meaning in SQL", hint="another name for the function")
 
 
@@ -431,12 +431,12 @@ def _checked_function(name: str, given: Any) -> UserFunction:
     if not callable(function):
         raise StreamDefinitionError(f"{name} must be a function, not {shown(given)}", hint=_HINT)
     if result is None:
-        hint = _hints(function).get("return")
-        if hint is None:
+        returned = _hints(function).get("return")
+        if returned is None:
             raise StreamDefinitionError(
                 f"the type of the result of {name} is not known", hint=f'a type hint, or ({name}, "double")'
             )
-        result = _type_of_hint(name, hint)
+        result = _type_of_hint(name, returned)
     return UserFunction(name, function, _result(name, result), kind)
 
 

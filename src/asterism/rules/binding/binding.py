@@ -24,10 +24,11 @@ from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError, ExpressionError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
+from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.ranges import Indexable, Ranges
-from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked, listed
+from asterism.expressions.routines.user_functions import RESERVED, Purpose, UserFunctions, checked, listed
 from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
@@ -56,6 +57,7 @@ MAX_TOGETHER = 16
 MOST_IN_VAIN = 1_000
 """The maximum number of partial matches that are left out because they are in vain: far below every limit of results."""
 _EPSILON = 1e-9
+_CALL = re.compile(r"(\w+)\s*\(")
 NO_KEY = "!"
 """Replaces the key text of an event whose key could not be computed."""
 
@@ -410,6 +412,9 @@ class ProcessorCompiler:
     def knows(self, processor: PatternProcessor) -> bool:
         """Whether all functions and conditions that a processor names are known."""
         if processor.function is not None and processor.function not in self.functions:
+            return False
+        called = {name.lower() for name in _CALL.findall(processor.text)} - FUNCTIONS.keys() - self.udfs.keys()
+        if called - RESERVED and not self.binds(processor):  # it may call a function that is not listed any more
             return False
         return processor.pattern is None or names_in(processor.pattern) <= self.conditions.keys()
 
