@@ -414,7 +414,8 @@ class ProcessorCompiler:
         if processor.function is not None and processor.function not in self.functions:
             return False
         called = {name.lower() for name in _CALL.findall(processor.text)} - FUNCTIONS.keys() - self.udfs.keys()
-        if called - RESERVED - {"pattern"} and not self.binds(processor):  # it may call a function that is not listed any more
+        # It may call a function that is not listed any more.
+        if called - RESERVED - {"pattern"} and not self.binds(processor):
             return False
         return processor.pattern is None or names_in(processor.pattern) <= self.conditions.keys()
 
