@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism import CEP, KeyedStream, Pattern, as_of_join, multi_join
+from asterism import CEP, KeyedStream, Pattern, as_of_join, match_recognize, multi_join
 from tests.kit import Golden
 
 pytestmark = pytest.mark.spark
@@ -71,6 +71,12 @@ JOINS = {
     "join_types_of_a_side": "kind = 'a' AND sha2(other_xs, 256) > 'a'",
 }
 
+CLAUSES = {
+    "clause_unknown_function": "kind = 'a' AND nope(x) > 1",
+    "clause_of_two_rows": "twice(x + LAST(A.x)) > 1",
+    "clause_of_a_row_before": "x > 1 AND twice(LAST(A.x)) > 1",
+}
+
 
 def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
     """What PySpark logs about errors that become others is not shown."""
@@ -80,6 +86,9 @@ def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture
     stream = KeyedStream(df, "user", "ts")
     for name, text in CONDITIONS.items():
         golden.error(name, partial(CEP.pattern, stream, Pattern.begin("a").next("b").where(text)))
+    for name, text in CLAUSES.items():
+        clause = f"PARTITION BY user ORDER BY ts MEASURES A.x AS x PATTERN (A B) DEFINE B AS {text}"
+        golden.error(name, partial(match_recognize, df, clause))
     for name, key in KEYS.items():
         golden.error(name, partial(KeyedStream, df, key, "ts"))
     for name, text in JOINS.items():
@@ -92,7 +101,7 @@ def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture
     }
     inputs = dict.fromkeys("abc", stream)
     golden.error("join_input_without_a_row", partial(multi_join, inputs, between, **options))
-    assert golden.names() == {*CONDITIONS, *KEYS, *JOINS, "join_input_without_a_row"}
+    assert golden.names() == {*CONDITIONS, *CLAUSES, *KEYS, *JOINS, "join_input_without_a_row"}
     assert "SQLQueryContextLogger" not in capfd.readouterr().err
 
 

@@ -62,6 +62,11 @@ _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = internal("processing_time")
 """A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
+_AS_ARGUMENT = (
+    "Spark computes what reads a single row, also as an argument: LAST(f(A.x)) instead of f(LAST(A.x)); of several rows, DEFINE"
+    " takes the functions of docs/sql.md"
+)
+
 
 class SearchOptions(TypedDict, total=False):
     """How a clause is searched over a stream.
@@ -138,7 +143,7 @@ class RowPatternStream(OperatorOutputs):
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
         computed = ComputedColumns(df, self.schema)
-        divided = computed.bind(partial(check_divided, clause), [ClauseExpressions(clause)])
+        divided = computed.bind(partial(check_divided, clause), [ClauseExpressions(clause)], _AS_ARGUMENT)
         self._checked = divided.checked
         self._projections: dict[str, OuterProjection] = {}
         if divided.measures is not None:

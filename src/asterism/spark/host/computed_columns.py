@@ -41,7 +41,6 @@ from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.parsing import tokenize
 from asterism.expressions.parts_for_spark import STORED, PartForSpark, check_of_event, check_queries
 from asterism.expressions.structure import structure
-from asterism.expressions.translation import DOCUMENTATION
 from asterism.spark.host.column_types import arrow_schema, cannot_pass
 from asterism.spark.session.settings import errors_not_logged, of_expressions
 from asterism.text.printable import quoted_name
@@ -49,7 +48,10 @@ from asterism.text.printable import quoted_name
 Built = TypeVar("Built")
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 UNKNOWN_FUNCTION = "unknown function "
-_AS_ARGUMENT = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
+_AS_ARGUMENT = (
+    "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x)); of several events,"
+    " conditions take the functions of docs/sql.md, or are in Python: IterativeCondition"
+)
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 
@@ -79,10 +81,13 @@ class ComputedColumns:
         self.unknown_functions: set[str] = set()
         """functions that neither Spark nor this library knows"""
 
-    def bind(self, build: Callable[[pa.Schema], Built], expressions: Iterable[HasParts]) -> Built:
+    def bind(
+        self, build: Callable[[pa.Schema], Built], expressions: Iterable[HasParts], hint: str = _AS_ARGUMENT
+    ) -> Built:
         """What *build* makes for the schema of the events. If it refuses an expression, and there are parts of *expressions* that
         Spark must compute, it gets the schema with their columns.
 
+        :param hint: what to write instead of a function of the session that reads several events
         :raises ExpressionError: neither it nor Spark can evaluate an expression
         """
         try:
@@ -90,11 +95,11 @@ class ComputedColumns:
         except ExpressionError as error:
             parts = [part for expression in expressions for part in expression.parts_for_spark(self._schema)]
             if not parts:
-                raise with_hint(error, self.unknown_functions) from None
+                raise with_hint(error, self.unknown_functions, hint) from None
         try:
             return build(self.schema_with(parts))
         except ExpressionError as error:
-            raise with_hint(error, self.unknown_functions) from None
+            raise with_hint(error, self.unknown_functions, hint) from None
 
     def schema_with(self, parts: Iterable[PartForSpark]) -> pa.Schema:
         """The schema with the columns of these parts at its end.
@@ -234,7 +239,7 @@ def with_hint(error: ExpressionError, unknown_functions: Collection[str], hint: 
     :param unknown_functions: functions that Spark does not know either
     :param hint: for other functions
     """
-    if not isinstance(error, UnknownFunctionError) or not (error.hint or "").startswith(DOCUMENTATION):
+    if not isinstance(error, UnknownFunctionError) or not (error.hint or "").startswith("docs/sql.md lists"):
         return error
     if error.message in unknown_functions:
         return unknown_function(error)
