@@ -31,6 +31,11 @@ SCHEMA = pa.schema(
 FUNNEL = (
     Pattern.begin("a").where("kind = 'view'").times(2).followed_by("b").where("kind = 'buy' AND price > LAST(a.price)")
 ).within(timedelta(seconds=60))
+ASKED = (
+    Pattern.begin("a").where("kind = 'view'").times(2)
+    .followed_by("b").where("kind = 'buy' AND array_max(array(price, LAST(a.price))) > LAST(a.price)")
+).within(timedelta(seconds=60))  # fmt: skip
+"""FUNNEL, with a condition that DuckDB evaluates."""
 STRICT = Pattern.begin("a").where("kind = 'view'").next("b").where("kind = 'cart'").within(timedelta(minutes=5))
 ABSENCE = (
     Pattern.begin("a").where("kind = 'cart'").not_followed_by("b").where("kind = 'buy'").within(timedelta(seconds=30))

@@ -14,6 +14,7 @@ from asterism.spark.host.partitioning import label
 from asterism.spark.session.settings import stateful_tasks
 from tests.contracts.ledger import FEES, MOVES, data, expected, ledger, ledger_sinks, utc, write
 from tests.spark.streams import (
+    ASKED,
     FUNNEL,
     Collect,
     batch_matches,
@@ -38,10 +39,11 @@ def test_they_do_not_matter_to_a_pattern(spark: SparkSession, tmp_path: Path) ->
 
 
 def check_pattern(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int) -> None:
+    """Whatever evaluates its conditions."""
     table, found = events(800), Collect()
     write_files(table, tmp_path / "in", [300])
     with shuffle_partitions(spark, partitions):
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=key_groups, pages=pages)
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), ASKED, key_groups=key_groups, pages=pages)
         stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
 

