@@ -33,7 +33,7 @@ settings.register_profile(
     deadline=None,
     derandomize=FACTOR == 1,
     database=None,
-    max_examples=40 * FACTOR,
+    max_examples=20 * FACTOR,
     suppress_health_check=_SLOW,
     print_blob=FACTOR > 1,
 )

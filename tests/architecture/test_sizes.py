@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import asterism
@@ -24,9 +25,14 @@ VAGUE_NAMES, MAX_VAGUE_NAMES = {"found", "one", "own", "mine"}, 100
 """Names of variables that do not say what they hold."""
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield path, node
 
@@ -72,7 +78,7 @@ def test_files_of_folders() -> None:
 def test_names_of_variables() -> None:
     vague: Counter[Path] = Counter()
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             assigned = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES
             if assigned or (isinstance(node, ast.arg) and node.arg in VAGUE_NAMES):
                 vague[path.relative_to(SOURCE)] += 1

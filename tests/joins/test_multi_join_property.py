@@ -175,7 +175,7 @@ def test_each_step_emits_what_sql_gives(case: Case) -> None:
     run.end()
 
 
-@pytest.mark.parametrize(("key_groups", "pages", "small"), [(1, None, True), (3, 4, False)])
+@pytest.mark.parametrize(("key_groups", "pages", "small"), [(3, 4, False)])
 @given(a_case())
 def test_row_by_row_and_restored_after_each(key_groups: int, pages: int | None, small: bool, case: Case) -> None:
     with small_pages() if small else nullcontext():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asterism import Pattern, Semantics
@@ -94,7 +94,6 @@ def test_states_that_stay_the_same() -> None:
     assert states["c"] == 0
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_events_that_are_not_seen_change_nothing(data: Any) -> None:
     pattern = data.draw(patterns())

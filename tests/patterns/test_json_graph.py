@@ -17,7 +17,7 @@ from asterism.patterns.json_format import pattern_json_schema
 from asterism.patterns.json_reading import read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
-from tests.kit import CORPUS
+from tests.kit import CORPUS, FACTOR
 
 Json = dict[str, Any]
 SECOND = timedelta(seconds=1)
@@ -461,14 +461,16 @@ def test_the_schema_accepts_every_pattern_of_the_corpus() -> None:
     schema = Draft202012Validator(pattern_json_schema())
     schema.check_schema(schema.schema)
     accepted = 0
-    for case in read_cases(sorted(CORPUS.glob("*.jsonl"))):
+    for number, case in enumerate(read_cases(sorted(CORPUS.glob("*.jsonl")))):
+        if number % max(1, 5 // FACTOR):
+            continue
         try:
             Pattern.from_json(case["pattern"])
         except AsterismError:
             continue
         accepted += 1
         assert list(schema.iter_errors(case["pattern"])) == [], case["id"]
-    assert accepted > 3000
+    assert accepted > 600
 
 
 BEYOND_A_SCHEMA = (

@@ -21,7 +21,7 @@ from asterism.errors import AsterismError, MalformedPatternError, PatternWarning
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.warnings import costs, diagnose
 from asterism.testing import check_independence, match
-from tests.kit import CORPUS
+from tests.kit import CORPUS, FACTOR
 
 NOTHING = "cannot take (any|a second) event|nothing can match"
 CASE_FILES = sorted(CORPUS.glob("*.jsonl"))
@@ -525,7 +525,13 @@ def test_what_is_told_is_true() -> None:
     )
     warned: Counter[str] = Counter()
 
-    @settings(max_examples=300, database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=60 * FACTOR,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(patterns(), st.sampled_from(Semantics))
     def check(pattern: Pattern, semantics: Semantics) -> None:
         try:
@@ -550,7 +556,7 @@ def test_what_is_told_is_true() -> None:
             assert all(len(found.get(stage, [])) <= most for found in taken), (stage, pattern.explain())
 
     check()
-    assert warned["0"] > 20
+    assert warned["0"] > 2
     assert warned["1"] > 0
 
 

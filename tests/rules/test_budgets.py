@@ -16,6 +16,7 @@ from asterism.matching import kernels
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import operator as dynamic_cep
 from asterism.rules.matching.result_rows import ERRORS, MATCHES
+from tests.kit import FACTOR
 from tests.rules.driver import Driver, Event, chain, cuts, processor
 
 GOOD = processor("good", 1, chain("a", "z", within=None))
@@ -92,7 +93,7 @@ def test_a_rule_that_explodes_is_disabled_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["subsets", "optional stages", "a loop that never ends", "all pairs"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_where_it_ends_does_not_depend_on_the_cuts(name: str, seed: int) -> None:
     pattern, limit, kinds = BOMBS[name]
     bomb = processor("bomb", 1, pattern, max_partial_matches=40 if limit else None)
@@ -269,7 +270,7 @@ def doubled(table: pa.Table) -> pa.Table:
     return table.select(["start_time"])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(FACTOR))
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_slices_of_any_size_give_the_same(seed: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and failures, also where a rule fails after other slices were made."""

@@ -33,6 +33,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import operator as dynamic_cep
 from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.sets.sets import stored
+from tests.kit import FACTOR
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of
@@ -110,7 +111,7 @@ CLAUSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_rules_find_what_the_clauses_find_in_the_table(seed: int) -> None:
     """Together with patterns, in one call, row by row, and with restarts."""
     rng = random.Random(seed)
@@ -182,7 +183,7 @@ def test_measures_of_earlier_events_need_all_events() -> None:
     assert found_by(driver, "r") == [(("ann",), (("p", "x"),))]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_which_events_are_left_out_does_not_depend_on_micro_batches(seed: int) -> None:
     rng = random.Random(seed)
     events = some_events(rng)
@@ -348,7 +349,7 @@ def test_processing_time() -> None:
 DIVIDES = clause("A B", measures="COUNT(*) AS n").replace("B AS kind = 'b'", "B AS 1 / x > 0 AND kind = 'b'")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(FACTOR))
 @pytest.mark.parametrize(
     "sql",
     [

@@ -23,7 +23,7 @@ LIMITS = LookupColumn("limits", ("customer",), ("user",), pa.schema([("customer"
 USERS, KINDS = ("ann", "bob"), "abcd"
 ANCHORS = (Rule("anchor", 1, ("d", "d"), by="item"), Rule("clause", 1, ("d", "d"), by="item", clause=True))
 """Rules by item. Without them, a rule may be the first to group by its key, see docs/rules.md."""
-SEEDS = 120 * FACTOR
+SEEDS = 40 * FACTOR
 
 
 def processor_of(rule: Rule) -> PatternProcessor:

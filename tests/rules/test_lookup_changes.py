@@ -109,7 +109,7 @@ KEEPS: dict[str, tuple[tuple[LookupColumn, ...], tuple[LookupColumn, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("change", KEEPS)
+@pytest.mark.parametrize("change", ["everything", "type of a column changed"])
 def test_rules_go_on_where_they_were(change: str) -> None:
     before, after = KEEPS[change]
     rules = [*RULES, EVERY]

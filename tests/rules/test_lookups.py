@@ -42,6 +42,7 @@ from asterism.rules.publishing.lookup_watch import DefinedLookup, LookupWatch, d
 from asterism.rules.sets import set_store
 from asterism.rules.sets.set_store import FolderStore
 from asterism.testing.rule_harness import run_rule_test
+from tests.kit import FACTOR
 from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 
 COLUMNS = pa.schema([("customer", pa.string()), ("max", pa.float64())])
@@ -105,7 +106,7 @@ class TwiceDriver(Driver):
         )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_an_event_sees_the_rows_of_the_set_in_force(seed: int) -> None:
     rng = random.Random(seed)
     phases = [

@@ -15,6 +15,7 @@ from asterism.errors import PatternProcessorError
 from asterism.operators.state.page_numbers import DEFINITION_PAGE, SETS_PAGE
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
+from tests.kit import FACTOR
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor, table_of
 
 AB = processor("ab", 1, chain("a", "b"))
@@ -260,7 +261,7 @@ def test_processing_time() -> None:
     assert driver.found == [("ab", 1, ("ann",), "a1 b2")]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6 * FACTOR))
 def test_a_long_random_run_equals_a_simple_model(seed: int) -> None:
     """Each version of a processor alone, over the events of its time, finds what all find together."""
     rng = random.Random(seed)

@@ -177,9 +177,7 @@ REFUSED: dict[str, Callable[[], Sequence[Discovered]]] = {
     "refused_definition_changed": lambda: [rule(key=("price",))],
     "refused_version_of_another": lambda: [rule(key=("price",))],
     "refused_too_large": lambda: [item(pattern=LARGE)],
-    "refused_too_many": lambda: processors_from(
-        [rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json"
-    )[-1:],
+    "refused_too_many": lambda: processors_from([rule().to_dict() | {"enabled": False}] * 10_001, "rules.json")[-1:],
 }
 
 

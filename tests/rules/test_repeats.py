@@ -27,6 +27,7 @@ from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, Rul
 from asterism.rules.matching.result_rows import LATE, MATCHES
 from asterism.rules.matching.state_pages import entries_of_page, prepared_set
 from asterism.rules.sets.sets import ProcessorSet
+from tests.kit import FACTOR
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_operator import AB, DIVIDES, e
 
@@ -155,7 +156,7 @@ CALLS = st.lists(
     max_size=6,
 )
 SEARCH = settings(
-    deadline=None, derandomize=True, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
+    deadline=None, derandomize=True, database=None, max_examples=12 * FACTOR, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -210,7 +211,7 @@ def test_a_key_that_fails_is_no_matter_to_a_rule_that_does_not_ask_for_the_event
     assert driver.found == [("mine", 1, ("7",), "a1 b3")]
 
 
-@pytest.mark.parametrize("size", [1, 7, 100])
+@pytest.mark.parametrize("size", [7])
 def test_however_many_events_fail_none_but_these_do(size: int) -> None:
     """And those that do not fail are in other key groups."""
     events = [e(n, "a", f"u{n % 9}", x=float(n % 9 == 0)) for n in range(1, 100)]

@@ -17,6 +17,7 @@ from asterism.errors import PatternProcessorError
 from asterism.operators.state.page_numbers import SUPPRESSIONS_PAGE
 from asterism.rules.definition.processor import PatternProcessor, from_text
 from asterism.rules.matching.result_rows import ERRORS, MATCHES
+from tests.kit import FACTOR
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 
 SPAN = 10
@@ -174,7 +175,7 @@ def suppressed(rows: Sequence[dict[str, Any]], seconds: float) -> list[tuple[str
     return sorted(found)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(FACTOR))
 @pytest.mark.parametrize("of", [ANY_A, AB, SQL, LATER], ids=["single", "pairs", "sql", "sql_late"])
 def test_results_do_not_depend_on_cuts_restarts_and_partitions(of: Pattern | str, seed: int) -> None:
     rng = random.Random(f"{seed} {of}")

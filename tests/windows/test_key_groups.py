@@ -15,7 +15,7 @@ from asterism.spark.host import exchange
 from asterism.spark.host.batch import BATCH_GROUP, answered, run_groups, sorted_arrival
 from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
-from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.assigners import SessionWindows, TumblingWindows, Windows
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Any as AnyOf
@@ -106,9 +106,7 @@ def firings_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((r["k"], str(r["window_start"]), r["firing"], r["kind"], r["total"], r["n"]) for r in rows)
 
 
-@pytest.mark.parametrize(
-    "windows", [TumblingWindows.of(10 * SECOND), SessionWindows.with_gap(5 * SECOND), GlobalWindows()], ids=repr
-)
+@pytest.mark.parametrize("windows", [SessionWindows.with_gap(5 * SECOND)], ids=repr)
 @pytest.mark.parametrize(("trigger", "early"), POLICIES.values(), ids=POLICIES.keys())
 def test_it_does_not_matter_how_keys_are_grouped_or_elements_are_cut(
     windows: Windows, trigger: Trigger, early: int, monkeypatch: pytest.MonkeyPatch
