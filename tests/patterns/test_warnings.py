@@ -526,7 +526,7 @@ def test_what_is_told_is_true() -> None:
     warned: Counter[str] = Counter()
 
     @settings(
-        max_examples=60 * FACTOR,
+        max_examples=150 * FACTOR,
         database=None,
         derandomize=True,
         deadline=None,

@@ -242,7 +242,7 @@ def test_every_rule_finds_what_it_would_find_if_nothing_waited(part: int) -> Non
         expected = matches(story.events, story.sets)
         assert story.found() == expected, seed
         found += len(expected)
-    assert found > SEEDS
+    assert found > SEEDS / 4
 
 
 def test_schema_has_the_columns_of_the_reference() -> None:
