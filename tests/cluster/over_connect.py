@@ -46,6 +46,8 @@ OUTPUTS = {
     "composed": ("results",),
 }
 """The outputs of each query that go to sinks."""
+ERROR = "error"
+"""The name of a query that fails. It follows the pattern."""
 
 
 def rules_of(stream: KeyedStream, file: Path) -> PatternProcessorStream:
@@ -113,11 +115,13 @@ def main(url: str, folder: Path, names: list[str]) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for text in names:
         name, _, runs = text.partition(":")
-        run(spark, name, folder / name, int(runs))
-    try:
-        another_query(spark, folder / "pattern")
-    except Exception as error:
-        (folder / "error").write_text(f"{type(error).__name__}: {error}")
+        if name != ERROR:
+            run(spark, name, folder / name, int(runs))
+            continue
+        try:
+            another_query(spark, folder / "pattern")
+        except Exception as error:
+            (folder / ERROR).write_text(f"{type(error).__name__}: {error}")
     spark.stop()
 
 

@@ -60,10 +60,3 @@ def check_results(spark: SparkSession, folder: Path, tmp_path: Path, name: str) 
         found = rows(spark.read.parquet(str(folder / name / output)).drop("batch"))
         assert found == (rows(outputs[output]) if output in outputs else [])
         assert bool(found) == (output in outputs)
-
-
-def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> None:
-    message = (folder / "error").read_text()
-    assert message.startswith("StreamingQueryException: ")
-    assert "CheckpointMismatchError: [CHECKPOINT_MISMATCH] the checkpoint was created with " in message
-    assert "\n  The number of key groups of a checkpoint cannot change.\n  Hint: set key_groups=" in message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cluster.over_connect import OUTPUTS
+from tests.cluster.over_connect import ERROR, OUTPUTS
 from tests.cluster.test_connect import check_results, outputs_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -15,9 +15,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return outputs_of(dict.fromkeys(OUTPUTS, 2), tmp_path_factory.mktemp("connect"))
+    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1}, tmp_path_factory.mktemp("connect"))
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_results_are_those_of_a_classic_session(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
     check_results(spark, folder, tmp_path, name)
+
+
+def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> None:
+    message = (folder / ERROR).read_text()
+    assert message.startswith("StreamingQueryException: ")
+    assert "CheckpointMismatchError: [CHECKPOINT_MISMATCH] the checkpoint was created with " in message
+    assert "\n  The number of key groups of a checkpoint cannot change.\n  Hint: set key_groups=" in message

@@ -1,14 +1,12 @@
 """Killed with -9 in a sink: no query loses or doubles anything.
 
-One program runs a query of each kind, and a part of one: see ``victim.py``. Other kinds and points are in
+One program runs a query of each kind: see ``victim.py``. Other kinds and points are in
 ``test_killed_slow.py``; points at random, in ``make nemesis``.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -24,22 +22,18 @@ from pyspark.sql import DataFrame, SparkSession
 import tests.contracts.ledger
 import tests.end_to_end.victim
 from asterism.errors import StateError
-from asterism.rules.sets.discovery_status import INTERRUPTED
 from tests.end_to_end.victim import (
     COMMITTED,
     FILES,
     NEW_KEY,
-    PASSWORD,
     SINK,
     held,
     query_of,
     sinks,
-    watch,
 )
 from tests.kit import ROOT
 from tests.nemesis.queries import QUERIES, Query, WindowQuery
 from tests.nemesis.replay import check, history, keep_operator, kept_operator
-from tests.spark.rules import Watch, e, found
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 for module in (tests.contracts.ledger, tests.end_to_end.victim):
@@ -84,14 +78,15 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     return lives_of(KINDS, (SINK,), tmp_path_factory.mktemp("killed"))
 
 
-def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path) -> Lives:
-    """One after the other, each killed at another point."""
+def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path, *, new_key: bool = False) -> Lives:
+    """One after the other, each killed at another point; the first one perhaps also when a rule brings a new key."""
     found = Lives(folder, points, kinds)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     for point in found.points:
+        more = [NEW_KEY] if new_key and point == SINK else []
         with (folder / "stderr").open("wb") as log:
             victim = subprocess.Popen(
-                [sys.executable, "-m", "tests.end_to_end.victim", str(folder), point, *kinds],
+                [sys.executable, "-m", "tests.end_to_end.victim", str(folder), point, *kinds, *more],
                 env=environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
             status = victim.wait(timeout=1000)
@@ -158,48 +153,3 @@ def check_rows(spark: SparkSession, lives: Lives, kind: str) -> None:
     if kind == "operator":
         moves = sum(pq.read_metadata(path).num_rows for path in (query.folder / "moves").glob("*.parquet"))
         assert verdict.rows["booked"] == moves
-
-
-def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
-    """Killed before the micro-batch that brings the rule is committed. The query goes on with other cores, with another number
-    of partitions, and without its rules. And the findings of the discoverer reach nobody.
-    """
-    folder = lives.folder / NEW_KEY
-    assert held(folder, SINK).exists()
-    batch = (folder / "batch").read_text()
-    *_, (number, seen) = Watch(spark, folder).history()
-    assert (number, len(seen)) == (2, 4)
-    assert not (folder / "checkpoint" / "commits" / batch).exists()
-
-    (folder / "rules.json").unlink()
-    query = watch(spark, folder)
-    with query.running():
-        query.wait_for({"ab": 1, "by item": 1}, INTERRUPTED)
-        query.send(e(7, "b", "fay", 11))
-        progress = query.query.lastProgress  # type: ignore[union-attr]
-    rows = spark.read.parquet(str(folder / "out")).drop("batch").toArrow().to_pylist()
-    assert found(rows) == [
-        ("ab", 1, ("ann",), "a1 b4"),
-        ("ab", 1, ("bob",), "a2 b6"),
-        ("by item", 1, ("11",), "a5 b7"),
-        ("by item", 1, ("9",), "a3 b4"),
-    ]
-    # Spark keeps the number of partitions that the checkpoint was made with.
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-    assert progress is not None
-    assert progress.stateOperators[0].numShufflePartitions == 3
-
-    for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
-        assert len(re.findall(rf"INFO asterism.rules.processor: \S+: pattern processors {line}\n", lives.log)) == 1
-    files: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
-    files[Path("stderr of all")] = lives.log.encode()
-    assert {folder / "plan", folder / "progress"} < files.keys()
-    assert b"StreamingRelationV2" in files[folder / "plan"]
-    assert any(b"SparkListenerSQLExecutionStart" in text for text in files.values())
-    for path, text in files.items():
-        assert not any(secret in text for secret in disguises(PASSWORD)), path
-
-
-def disguises(secret: str) -> list[bytes]:
-    """A text as it is, and in base64 wherever it begins: what does not depend on its neighbours."""
-    return [secret.encode(), *(base64.b64encode(b"-" * n + secret.encode())[4:32] for n in range(3))]

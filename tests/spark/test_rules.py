@@ -25,7 +25,7 @@ from asterism.rules.sets.discovery_status import INTERRUPTED
 from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import Place, UrlPlace
-from tests.end_to_end.victim import AB
+from tests.end_to_end.victim import AB, PASSWORD, disguises, watch
 from tests.kit import FACTOR, until
 from tests.spark.rules import Event, Found, Watch, at, chain, e, found, rule
 
@@ -63,6 +63,18 @@ def check_without_discoverer(spark: SparkSession, tmp_path: Path, place: Place) 
         assert query.wait_for({"ab": 1, "cd": 1}).error is None
         query.settle().send(e(4, "c"), e(5, "d"))
     assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("cd", 1, ("ann",), "c4 d5")]
+
+
+def test_the_plan_of_a_query_has_no_password(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = watch(spark, tmp_path)
+    query.rules(AB)
+    query.options["store"] = str(tmp_path / "store")
+    query.stream.output("matches").explain(True)
+    plan = capsys.readouterr().out.encode()
+    assert b"StreamingRelationV2" in plan
+    assert not any(secret in plan for secret in disguises(PASSWORD))
 
 
 def test_without_any_set_a_query_fails(spark: SparkSession, tmp_path: Path) -> None:
