@@ -1,4 +1,4 @@
-"""The command ``asterism rules``, on files, SQLite and PostgreSQL."""
+"""The command ``asterism rules``, on files and tables."""
 
 from __future__ import annotations
 
@@ -61,8 +61,12 @@ def written(path: Path, *rules: Any) -> Path:
     return path
 
 
-@pytest.fixture(params=["json", "yaml", "sqlite", "postgresql"])
+@pytest.fixture(params=["yaml", "sqlite"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return source_of(request, tmp_path)
+
+
+def source_of(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     match request.param:
         case "sqlite":
             source = f"sqlite:///{tmp_path / 'rules.db'}"

@@ -9,26 +9,21 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.contracts.ledger
 from asterism.operators.state.keyed_state import BroadcastValueState, ListState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream
 from tests.contracts.ledger import (
     FEES,
     MOVES,
-    START,
     data,
     ledger,
     ledger_sinks,
-    source,
     write,
 )
-from tests.kit import until
-from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(tests.contracts.ledger)
@@ -82,65 +77,6 @@ class Reminders(StreamOperator):
     def tell(self, timer: Any, ctx: Any) -> None:
         due, clock = (round(time.timestamp() * 1000) for time in (timer.time, ctx.processing_time))
         self.out.collect(id=ctx.key, what=timer.name, rule=self.rule.value(), due=due, clock=clock)
-
-
-def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
-    found = Collect()
-    schema, rule_schema = "id BIGINT, t TIMESTAMP", "name STRING"
-    for name in ("orders", "rules"):
-        (tmp_path / name).mkdir()
-
-    def start(sink: Any = found, **how: Any) -> Any:
-        ordered = KeyedStream(source(spark, tmp_path / "orders", schema), "id", "t")
-        rules = BroadcastStream(source(spark, tmp_path / "rules", rule_schema))
-        stream = connect(Reminders(), orders=ordered, rules=rules, key_groups=4)
-        return stream.run({"out": sink}, checkpoint=str(tmp_path / "checkpoint"), **how)
-
-    def told(what: str) -> dict[int, Any]:
-        return {row["id"]: row for row in found.rows if row["what"] == what}
-
-    def orders(number: int, **seconds: int) -> None:
-        """The watermark stays behind the last of them, which waits."""
-        rows = [{"id": int(name[1:]), "t": START + timedelta(seconds=at)} for name, at in seconds.items()]
-        write(rows, schema, tmp_path / "orders", 1, first=number)
-
-    orders(0, n0=0, n1=0, n2=0, n3=2)
-    query = start(trigger={"processingTime": "500 milliseconds"})
-    try:
-        until(lambda: len(told("clock")) == 3, query)
-        # The first micro-batch that begins after the time: within one trigger interval, if Spark keeps up.
-        begins = [round(datetime.fromisoformat(p.timestamp).timestamp() * 1000) for p in query.recentProgress]
-        for row in told("clock").values():
-            assert row["due"] <= row["clock"]
-            # Its clock is read after it has begun.
-            assert sum(row["due"] <= begin < row["clock"] for begin in begins) <= 1
-        before = len(found.batches)
-        write([{"name": "x"}], rule_schema, tmp_path / "rules", 1)  # while nothing comes that has a key
-        until(lambda: len(found.batches) >= before + 2, query)
-        orders(1, n8=30, n9=32)
-        until(lambda: 3 in told("event"), query)
-    finally:
-        query.stop()
-    query = start(trigger={"processingTime": "500 milliseconds"})
-    try:
-        until(lambda: 8 in told("clock"), query)  # if not before, then after the restart, to which nothing comes
-    finally:
-        query.stop()
-    with pytest.raises(StreamingQueryException, match="the sink fails"):
-        start(failing, trigger={"processingTime": "500 milliseconds"}).awaitTermination()
-    start()  # the end comes, although the first micro-batch is the one that has failed
-    after = {0: 10, 1: 10, 2: 10, 3: 12, 8: 40, 9: 42}
-    assert {n: (row["rule"], row["due"]) for n, row in told("event").items()} == {
-        n: ("x", round((START + timedelta(seconds=seconds)).timestamp() * 1000)) for n, seconds in after.items()
-    }
-    assert {n: row["rule"] for n, row in told("clock").items()} == {n: None if n < 3 else "x" for n in after}
-    assert len(found.rows) == 2 * len(after)
-
-
-# ---------------------------------------------------------------------- bounded inputs
-
-
-# ---------------------------------------------------------------------- mistakes
 
 
 # ---------------------------------------------------------------------- times

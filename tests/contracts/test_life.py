@@ -59,10 +59,10 @@ def test_an_idle_input_holds_nobody_back(spark: SparkSession, tmp_path: Path) ->
     stream = connect(
         Both(),
         left=KeyedStream(source(spark, tmp_path / "left", schema), "k", "t"),
-        right=KeyedStream(source(spark, tmp_path / "right", schema), "k", "t", idle_after=timedelta(seconds=3)),
+        right=KeyedStream(source(spark, tmp_path / "right", schema), "k", "t", idle_after=timedelta(seconds=1)),
         key_groups=3,
     )
-    query = stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), trigger={"processingTime": "1 second"})
+    query = stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), trigger={"processingTime": "200 milliseconds"})
     try:
         until(lambda: len(sinks["seen"].rows) == 4, query)
         assert {row["k"] for row in sinks["seen"].rows} == {1, 2, 4, 5}  # 3, the latest, waits for the watermark
@@ -106,9 +106,6 @@ class Priced(StreamOperator):
 
     def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
         self.bills.collect(customer=ctx.key, total=self.total.value())
-
-
-# ---------------------------------------------------------------------- state of a newer release
 
 
 # ---------------------------------------------------------------------- broadcast state is not for keyed inputs

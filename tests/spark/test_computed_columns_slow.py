@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import KeyedStream, TumblingWindows, window
-from tests.spark.streams import SCHEMA, Collect, events, ids, stream_of, write_files
+from asterism import CEP, KeyedStream, Pattern, TumblingWindows, window
+from asterism.errors import CheckpointMismatchError
+from tests.spark.streams import SCHEMA, Collect, events, ids, random_cuts, stream_of, write_files
+from tests.spark.test_computed_columns import PRICES, VIEWS, streamed
 
 pytestmark = pytest.mark.spark
 
@@ -29,4 +31,35 @@ def test_windows_over_streams_find_what_a_table_finds(spark: SparkSession, tmp_p
         windowed.run(sinks, aggregate=measures, checkpoint=str(tmp_path / "checkpoint"), drain=drain)
     expected = window(KeyedStream(spark.createDataFrame(table), "user", "ts"), windows).aggregate(*measures)
     assert ids(sinks["results"].rows) == ids(expected.toArrow().to_pylist())
+    assert [(row["id"], *row) for row in sinks["late"].rows] == [(-1, *SCHEMA.names)]
+
+
+def test_streams_find_what_a_table_finds(spark: SparkSession, tmp_path: Path) -> None:
+    """With several outputs, a restart, and events that are late; another expression is another query."""
+    table = events(400, users=5)
+    on_time = spark.createDataFrame(table)
+    pattern = streamed(VIEWS, PRICES)
+    measures = ["a.id AS a", "b.id AS b", "SUM(py_twice(a.id)) AS twice"]
+    cuts = random_cuts(table.num_rows, 4, seed=1)
+    sinks: dict[str, Any] = {name: Collect() for name in ("matches", "timed_out", "late")}
+
+    def run(pattern: Pattern, drain: bool) -> None:
+        stream = stream_of(spark, tmp_path / "in")
+        CEP.pattern(stream, pattern, key_groups=2).run(
+            sinks, checkpoint=str(tmp_path / "checkpoint"), select={"matches": measures}, drain=drain
+        )
+
+    write_files(table.slice(0, cuts[1]), tmp_path / "in", [cuts[0]])
+    run(pattern, drain=False)
+    with pytest.raises(CheckpointMismatchError):
+        run(streamed(VIEWS.replace("'v%'", "'b%'"), PRICES), drain=False)
+    write_files(table.slice(cuts[1]), tmp_path / "in", [cuts[2] - cuts[1]], first=2)
+    late = table.slice(0, 1).set_column(0, SCHEMA.field(0), [[-1]])
+    write_files(late, tmp_path / "in", [], first=4)
+    run(pattern, drain=True)
+
+    expected = CEP.pattern(KeyedStream(on_time, "user", "ts"), pattern)
+    assert ids(sinks["matches"].rows) == ids(expected.select(*measures).toArrow().to_pylist())
+    assert sinks["matches"].rows
+    assert len(sinks["timed_out"].rows) == expected.timed_out.count() > 0
     assert [(row["id"], *row) for row in sinks["late"].rows] == [(-1, *SCHEMA.names)]

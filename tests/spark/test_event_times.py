@@ -143,22 +143,6 @@ def events(spark: SparkSession, kind: str) -> DataFrame:
     return spark.range(60).select(F.lit("x").alias("k"), TIMES[kind][0](seconds).alias("t"), F.col("id").alias("v"))
 
 
-def test_a_time_out_of_range_goes_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [("x", 1, 1), ("x", 2**62, 2), ("x", -(2**63), 3), ("x", 4, 4)]
-    spark.createDataFrame(rows, "k STRING, t BIGINT, v BIGINT").repartition(1).write.parquet(str(tmp_path / "in"))
-    for df in (
-        spark.read.parquet(str(tmp_path / "in")),
-        spark.readStream.schema("k STRING, t BIGINT, v BIGINT").parquet(str(tmp_path / "in")),
-    ):
-        late, matches = Collect(), Collect()
-        ab = Pattern.begin("a").where("v > 0").followed_by("b").where("v = 4")
-        CEP.pattern(KeyedStream(df, "k", "t"), ab, key_groups=2).run(
-            {"late": late, "matches": matches}, checkpoint=str(tmp_path / "checkpoint")
-        )
-        assert sorted(row["v"] for row in late.rows) == [2, 3]
-        assert len(matches.rows) == 1
-
-
 def test_schemas_keep_types(spark: SparkSession) -> None:
     for kind, (_, unit) in TIMES.items():
         df = events(spark, kind)

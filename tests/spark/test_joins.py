@@ -27,7 +27,6 @@ from asterism import (
     multi_broadcast_join,
 )
 from asterism.errors import AsterismError, ColumnNotFoundError, StreamDefinitionError
-from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark
 
@@ -153,32 +152,6 @@ def test_the_probe_is_not_shuffled(
     assert plan.rpartition("Initial Plan")[2].count("BroadcastExchange ") == 4
     assert "BuildLeft" not in plan
     assert "Shuffle" not in plan
-
-
-def test_a_stream_is_joined_in_one_stage_and_goes_on_to_an_operator(
-    spark: SparkSession, small: dict[str, DataFrame], tmp_path: Path, explain: Explain
-) -> None:
-    probe = orders_file(spark, tmp_path / "orders")
-    stream = spark.readStream.schema(probe.schema).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "orders"))
-    with never_broadcast(spark):
-        assert shuffles(explain(star(stream, small))) == 0
-
-        class Last(StreamOperator):
-            orders = Input("order_id BIGINT, name STRING, region_name STRING")
-            out = Output("order_id BIGINT, name STRING, region_name STRING")
-
-            @orders.process_element
-            def order(self, order: Any, ctx: Any) -> None:
-                self.out.collect(order)
-
-        joined = KeyedStream(star(stream, small), key="order_id")
-        query = connect(Last(), orders=joined, key_groups=2, drain=True)
-        plan = explain(query.output("out"))
-        assert shuffles(plan) == plan.count("Exchange hashpartitioning(key_group") == 1
-        found = Collect()
-        query.run({"out": found}, checkpoint=str(tmp_path / "cp"))
-    expected = star(probe, small).select("order_id", "name", "region_name")
-    assert tuples(found.rows) == rows(expected)
 
 
 def test_a_table_may_be_joined_with_itself(spark: SparkSession) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from asterism import KeyedStream, connect
+from asterism import Input, KeyedStream, Output, StreamOperator, connect
 from tests.spark.streams import Collect
 from tests.spark.test_joins import (
     TABLES,
@@ -15,8 +16,11 @@ from tests.spark.test_joins import (
     OrdersFirst,
     bucketed,
     check_one_shuffle,
+    never_broadcast,
+    orders_file,
     rows,
     shuffles,
+    star,
     tables,
     tuples,
 )
@@ -57,3 +61,29 @@ def test_a_stream_meets_a_bucketed_table_where_that_lies(spark: SparkSession, tm
         query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination()
         expected = inputs["payments"].join(table, "order_id").select("order_id", "ordered", "ts")
         assert tuples(found.rows) == rows(expected)
+
+
+def test_a_stream_is_joined_in_one_stage_and_goes_on_to_an_operator(
+    spark: SparkSession, small: dict[str, DataFrame], tmp_path: Path, explain: Explain
+) -> None:
+    probe = orders_file(spark, tmp_path / "orders")
+    stream = spark.readStream.schema(probe.schema).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "orders"))
+    with never_broadcast(spark):
+        assert shuffles(explain(star(stream, small))) == 0
+
+        class Last(StreamOperator):
+            orders = Input("order_id BIGINT, name STRING, region_name STRING")
+            out = Output("order_id BIGINT, name STRING, region_name STRING")
+
+            @orders.process_element
+            def order(self, order: Any, ctx: Any) -> None:
+                self.out.collect(order)
+
+        joined = KeyedStream(star(stream, small), key="order_id")
+        query = connect(Last(), orders=joined, key_groups=2, drain=True)
+        plan = explain(query.output("out"))
+        assert shuffles(plan) == plan.count("Exchange hashpartitioning(key_group") == 1
+        found = Collect()
+        query.run({"out": found}, checkpoint=str(tmp_path / "cp"))
+    expected = star(probe, small).select("order_id", "name", "region_name")
+    assert tuples(found.rows) == rows(expected)

@@ -79,14 +79,3 @@ def check_number(spark: SparkSession, tmp_path: Path, partitions: int, key_group
         CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
     assert key_groups_of(spark, tmp_path / "cp") == [key_groups]
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
-def test_a_run_keeps_that_of_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """As when a release that has another default has created it."""
-    table, found = events(800), Collect()
-    for number, options in enumerate([{"key_groups": 5}, {}]):
-        write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **options)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
-    assert key_groups_of(spark, tmp_path / "cp") == [5]
-    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)

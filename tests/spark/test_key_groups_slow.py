@@ -76,3 +76,14 @@ def test_a_run_chooses_their_number(spark: SparkSession, tmp_path: Path, partiti
 
 def test_they_do_not_matter_to_an_operator(spark: SparkSession, tmp_path: Path) -> None:
     check_operator(spark, tmp_path, key_groups=7, pages=3, partitions=3)
+
+
+def test_a_run_keeps_that_of_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """As when a release that has another default has created it."""
+    table, found = events(800), Collect()
+    for number, options in enumerate([{"key_groups": 5}, {}]):
+        write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **options)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
+    assert key_groups_of(spark, tmp_path / "cp") == [5]
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)

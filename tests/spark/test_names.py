@@ -73,12 +73,6 @@ def test_the_code_is_read() -> None:
     assert {"__bits", "__time"} <= set(NAMES)
 
 
-def test_values_of_columns_with_names_like_internal_ones(
-    frames: list[DataFrame], tmp_path: Path, table: pa.Table
-) -> None:
-    check_values("pattern", frames, tmp_path, table)
-
-
 def check_values(kind: str, frames: list[DataFrame], tmp_path: Path, table: pa.Table) -> None:
     names = [quoted_name(name) for name in NAMES]
     for df in frames:

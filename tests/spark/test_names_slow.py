@@ -24,7 +24,7 @@ table = test_names.table
 frames = test_names.frames
 
 
-@pytest.mark.parametrize("kind", ["clause", "window"])
+@pytest.mark.parametrize("kind", ["pattern", "clause", "window"])
 def test_values_of_columns_with_names_like_internal_ones(
     kind: str, frames: list[DataFrame], tmp_path: Path, table: pa.Table
 ) -> None:

@@ -50,16 +50,6 @@ def same_as_spark(found: DataFrame, expected: DataFrame) -> None:
     assert [row.asDict() for row in found.orderBy("n").collect()] == [row.asDict() for row in of_spark_rows]
 
 
-def test_values_in_a_clause_are_those_of_spark(spark: SparkSession, rows: DataFrame) -> None:
-    """Of every expression as an argument of navigation, in which each row is a match."""
-    named = [f"LAST({of_stage(text, 'A')}) AS v{number}" for number, text in enumerate(VALUES)]
-    with settings(spark, {"spark.sql.timeType.enabled": "true"}):
-        found = match_recognize(rows, f"{ORDER} MEASURES A.n AS n, {', '.join(named)} PATTERN (A)").matches
-        same_as_spark(
-            found, rows.selectExpr("user", "n", *(f"({text}) AS v{number}" for number, text in enumerate(VALUES)))
-        )
-
-
 INNER_TYPES_THAT_ARE_NOT_SUPPORTED = ("v:", "v,", "(v)", "lower_case", "long", "m[", "(m")
 OUTER = [text for text in VALUES if not any(part in text for part in INNER_TYPES_THAT_ARE_NOT_SUPPORTED)]
 

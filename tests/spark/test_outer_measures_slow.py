@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import asterism
-from asterism import sql
+from asterism import match_recognize, sql
+from asterism.spark.session.settings import settings
 from tests.spark.streams import Collect, write_file
-from tests.spark.test_outer_measures import TRAVEL
+from tests.spark.test_computed_columns import VALUES, of_stage
+from tests.spark.test_outer_measures import ORDER, TRAVEL, same_as_spark
 
 pytestmark = pytest.mark.spark
 
@@ -42,3 +44,13 @@ def test_impossible_travel_as_a_statement_over_a_stream(spark: SparkSession, tmp
     df = sql(TRAVEL, spark, key_groups=2, drain=True, logins=stream)
     asterism.run(df, found, checkpoint=str(tmp_path / "checkpoint"))
     assert sorted(found.rows, key=key) == sorted(expected, key=key)
+
+
+def test_values_in_a_clause_are_those_of_spark(spark: SparkSession, rows: DataFrame) -> None:
+    """Of every expression as an argument of navigation, in which each row is a match."""
+    named = [f"LAST({of_stage(text, 'A')}) AS v{number}" for number, text in enumerate(VALUES)]
+    with settings(spark, {"spark.sql.timeType.enabled": "true"}):
+        found = match_recognize(rows, f"{ORDER} MEASURES A.n AS n, {', '.join(named)} PATTERN (A)").matches
+        same_as_spark(
+            found, rows.selectExpr("user", "n", *(f"({text}) AS v{number}" for number, text in enumerate(VALUES)))
+        )

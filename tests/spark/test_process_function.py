@@ -20,11 +20,9 @@ from asterism import (
     Counter,
     Element,
     Input,
-    IterativeCondition,
     MatchContext,
     OpenContext,
     Output,
-    Pattern,
     PatternProcessFunction,
     ProcessWindowFunction,
     StreamOperator,
@@ -32,7 +30,7 @@ from asterism import (
     ValueState,
     WindowContext,
 )
-from asterism.errors import EvaluationFailedError, StreamDefinitionError, UnknownOutputError, UserFunctionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError, UserFunctionError
 from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events, stream_of, write_files
 from tests.spark.test_metrics import AVAILABLE, observed
 
@@ -139,35 +137,6 @@ class IsDearer(Logged):
         if event.price == 1000:
             raise ValueError("no such price")
         return bool(event.price > context.events_for_pattern("a")[0].price)
-
-
-def test_conditions_are_opened_and_closed_in_each_task_also_after_a_failure(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    pattern = Pattern.begin("a").where(IsView(log)).next("b").where(IterativeCondition(IsDearer(log)))
-    plain = Pattern.begin("a").where("kind = 'view'").next("b").where("price > a.price")
-    table = events(200, users=4)
-    expected = batch(spark, table, plain, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
-    of_table = batch(spark, table, pattern, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
-    write_files(table, tmp_path / "in", [100])
-    sink = Collect()
-    CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, **GROUPS).run(
-        {"matches": sink}, select={"matches": ["a.id AS a", "b.id AS b"]}, checkpoint=str(tmp_path / "cp")
-    )
-    assert counted(of_table) == counted(sink.rows) == counted(expected)
-    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
-    assert lines["open IsView"] == lines["close IsView"] > 0
-    assert lines["open IsDearer"] == lines["close IsDearer"] > 0
-
-    bad = table.set_column(4, "price", pa.array([1000.0] * table.num_rows))
-    log.unlink()
-    write_files(bad, tmp_path / "bad", [])
-    failing = CEP.pattern(stream_of(spark, tmp_path / "bad"), pattern, **GROUPS)
-    with pytest.raises(EvaluationFailedError, match='condition IsDearer of stage "b" failed'):
-        failing.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp2"))
-    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
-    assert lines["open IsDearer"] == lines["close IsDearer"] > 0
 
 
 def test_what_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> None:

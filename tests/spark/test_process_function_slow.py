@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import CEP, KeyedStream, TumblingWindows, connect, window
-from asterism.errors import UnknownOutputError
-from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
-from tests.spark.test_process_function import GROUPS, MAIN, Purchases, Spent, Views, counted
+from asterism import CEP, IterativeCondition, KeyedStream, Pattern, TumblingWindows, connect, window
+from asterism.errors import EvaluationFailedError, UnknownOutputError
+from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
+from tests.spark.test_process_function import GROUPS, MAIN, IsDearer, IsView, Purchases, Spent, Views, counted
 
 pytestmark = pytest.mark.spark
 
@@ -49,3 +51,32 @@ def test_a_window_function_has_outputs_too(spark: SparkSession, tmp_path: Path) 
     assert len(sinks["results"].rows) > len(sinks["many"].rows) > 0
     with pytest.raises(UnknownOutputError, match="Outputs: results, many"):
         by_table.process(Views(), "n BIGINT", output="late")
+
+
+def test_conditions_are_opened_and_closed_in_each_task_also_after_a_failure(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    pattern = Pattern.begin("a").where(IsView(log)).next("b").where(IterativeCondition(IsDearer(log)))
+    plain = Pattern.begin("a").where("kind = 'view'").next("b").where("price > a.price")
+    table = events(200, users=4)
+    expected = batch(spark, table, plain, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
+    of_table = batch(spark, table, pattern, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
+    write_files(table, tmp_path / "in", [100])
+    sink = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, **GROUPS).run(
+        {"matches": sink}, select={"matches": ["a.id AS a", "b.id AS b"]}, checkpoint=str(tmp_path / "cp")
+    )
+    assert counted(of_table) == counted(sink.rows) == counted(expected)
+    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
+    assert lines["open IsView"] == lines["close IsView"] > 0
+    assert lines["open IsDearer"] == lines["close IsDearer"] > 0
+
+    bad = table.set_column(4, "price", pa.array([1000.0] * table.num_rows))
+    log.unlink()
+    write_files(bad, tmp_path / "bad", [])
+    failing = CEP.pattern(stream_of(spark, tmp_path / "bad"), pattern, **GROUPS)
+    with pytest.raises(EvaluationFailedError, match='condition IsDearer of stage "b" failed'):
+        failing.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp2"))
+    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
+    assert lines["open IsDearer"] == lines["close IsDearer"] > 0

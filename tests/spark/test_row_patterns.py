@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
@@ -427,20 +426,6 @@ def test_cells_of_notebooks(spark: SparkSession, letters: DataFrame) -> None:
     assert cell("", "SELECT count(*) FROM pairs").collect() == [(3,)]
     with pytest.raises(StreamDefinitionError, match="not a name for the result: '5'"):
         cell("5", statement)
-
-
-def test_command_in_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(events(300), tmp_path / "clicks.parquet")
-    statement = f"SELECT * FROM clicks MATCH_RECOGNIZE ({RISE})"
-    found = []
-    for options in ([], ["--stream", "--max-out-of-orderness", "5s"]):
-        out = tmp_path / "out.parquet"
-        arguments = ["sql", statement, "--table", f"clicks={tmp_path / 'clicks.parquet'}", *options, "--out", str(out)]
-        result = CliRunner().invoke(main, arguments)
-        assert result.exit_code == 0, result.output
-        found.append(in_any_order(pq.read_table(out).to_pylist()))
-        assert result.output == f"{len(found[-1])} rows written to {out}\n"
-    assert found[0] == found[1] != []
 
 
 def test_wrong_command(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import match_recognize, sql
+from asterism.cli.main import main
 from tests.spark.streams import Collect, events, random_cuts, stream_of, write_files
 from tests.spark.test_row_patterns import (
     FEW,
@@ -18,6 +21,7 @@ from tests.spark.test_row_patterns import (
     PROCTIME,
     RISE,
     check_some_rows,
+    in_any_order,
     instants,
     nested,
 )
@@ -100,3 +104,17 @@ def test_clause_behind_a_clause_on_a_stream(spark: SparkSession, tmp_path: Path,
 
 def test_stream_of_rows_of_which_some_matter(spark: SparkSession, tmp_path: Path) -> None:
     check_some_rows(spark, tmp_path, ["matches", "late"])
+
+
+def test_command_in_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(events(300), tmp_path / "clicks.parquet")
+    statement = f"SELECT * FROM clicks MATCH_RECOGNIZE ({RISE})"
+    found = []
+    for options in ([], ["--stream", "--max-out-of-orderness", "5s"]):
+        out = tmp_path / "out.parquet"
+        arguments = ["sql", statement, "--table", f"clicks={tmp_path / 'clicks.parquet'}", *options, "--out", str(out)]
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, result.output
+        found.append(in_any_order(pq.read_table(out).to_pylist()))
+        assert result.output == f"{len(found[-1])} rows written to {out}\n"
+    assert found[0] == found[1] != []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import Pattern
+from asterism import Pattern, RegisteredCondition
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
 from asterism.errors import AsterismError
 from asterism.rules.definition.processor import PatternProcessor
@@ -28,7 +31,7 @@ from asterism.rules.sets.discovery_status import OFF
 from asterism.rules.sets.interfaces import ProcessorRegistry
 from asterism.rules.sets.set_store import FolderStore
 from asterism.spark.rules.rules import PatternProcessorStream
-from tests.discovery.places import FilePlace, PostgresqlPlace
+from tests.discovery.places import FilePlace, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server
 from tests.end_to_end.victim import AB, BY_ITEM
 from tests.kit import FACTOR, until
@@ -402,3 +405,41 @@ def test_or_it_is_disabled_until_its_next_version(spark: SparkSession, tmp_path:
         ("ab", 1, ("ann",), "a5 b6"),
         ("fraud-7", 4, ("ann",), "a5 b6"),
     ]
+
+
+def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_path: Path) -> None:
+    with contextlib.closing(UrlPlace()) as place:
+        check_without_discoverer(spark, tmp_path, place)
+
+
+def test_templates_conditions_and_functions_in_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A changed row changes one rule, and the others keep their partial matches; also after a new start."""
+
+    def above(events: pa.Table, limit: float) -> pa.ChunkedArray:
+        return pc.greater(events["x"], limit)
+
+    def twice(matches: pa.Table) -> pa.Table:
+        return pa.table(
+            {"match_id": matches["match_id"].to_pylist() * 2, "n": [1] * matches.num_rows + [2] * matches.num_rows}
+        )
+
+    def template(**limits: float) -> dict[str, Any]:
+        pattern = chain("a", "b").to_json()
+        item = {"id": "t", "parameters": {"limit": "number"}, "pattern": json.loads(pattern), "function": "twice"}
+        condition = {"type": "CLASS", "className": "above", "args": [":limit"]}
+        item["pattern"]["nodes"][0]["condition"] = condition
+        return item | {"rows": [{"id": name, "limit": limit} for name, limit in limits.items()]}
+
+    conditions = {"above": RegisteredCondition(above, {"limit": float})}
+    query = Watch(spark, tmp_path, conditions=conditions, functions={"twice": twice})
+    query.rules(template(low=1, high=5))
+    query.events(e(1, "a", x=7), e(1.5, "tick"))
+    query.once()
+    query.rules(template(low=1, high=6))
+    query.events(e(2, "a", x=5.5), e(3, "b"), e(9, "tick"))
+    query.once()
+    rows = query.sinks["matches"].rows
+    assert sorted((row["processor_id"], row["start_time"].second, row["result"][-4:]) for row in rows) == [
+        ("t/low", 1, ": 1}"), ("t/low", 1, ": 2}"), ("t/low", 2, ": 1}"), ("t/low", 2, ": 2}")
+    ]  # fmt: skip
+    assert len({row["match_id"] for row in rows}) == 4

@@ -12,15 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import asterism
-from asterism import CEP
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from tests.spark.streams import (
     DISORDER,
-    FUNNEL,
     Collect,
-    batch_matches,
     events,
-    ids,
     shuffle_partitions,
     stream_of,
     write_files,
@@ -78,27 +74,6 @@ def test_a_run_of_a_statement_gives_the_rows_of_a_table(spark: SparkSession, tmp
     expected = asterism.sql(COUNTS, spark, events=spark.createDataFrame(table)).toArrow().to_pylist()
     assert sorted(first.rows, key=str) == sorted(expected, key=str) != []
     assert first.rows == second.rows
-
-
-def test_a_run_of_an_output_drains_its_operator(spark: SparkSession, tmp_path: Path) -> None:
-    table, matches = events(400), Collect()
-    write_files(table, tmp_path / "in", [200])
-    asterism.run(
-        CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches, matches, checkpoint=str(tmp_path / "cp")
-    )
-    assert ids(matches.rows) == batch_matches(spark, table, FUNNEL)
-
-
-def test_with_a_trigger_it_returns_the_query(spark: SparkSession, tmp_path: Path) -> None:
-    write_files(events(100), tmp_path / "in", [])
-    rows, matches = asterism.sql(COUNTS, spark, events=frame_of(spark, tmp_path / "in")), Collect()
-    query = asterism.run(
-        rows, matches, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "1 second"}, name="counts"
-    )
-    assert query is not None
-    query.processAllAvailable()
-    query.stop()
-    assert (query.name, tasks_of(query)) == ("counts", {2})
 
 
 def test_a_query_that_was_started_otherwise_is_reported_once(

@@ -97,10 +97,11 @@ def test_filters_do_not_depend_on_settings(
         assert sorted(row.ts for row in match_recognize(df, clause).matches.collect()) == found
 
 
-@pytest.mark.parametrize("outputs", [["matches"], ["matches", "late"]], ids="+".join)
-def test_an_event_that_fails_fails_a_stream_whatever_its_outputs_are(
-    spark: SparkSession, df: DataFrame, tmp_path: Path, outputs: list[str]
-) -> None:
+def test_an_event_that_fails_fails_a_stream(spark: SparkSession, df: DataFrame, tmp_path: Path) -> None:
+    check_failure(spark, df, tmp_path, ["matches", "late"])
+
+
+def check_failure(spark: SparkSession, df: DataFrame, tmp_path: Path, outputs: list[str]) -> None:
     df.select("ts", "user", "v").coalesce(1).write.parquet(str(tmp_path / "in"))
     with settings(spark, {"spark.sql.ansi.enabled": "false"}):
         arriving = spark.readStream.schema("ts BIGINT, user STRING, v INT").parquet(str(tmp_path / "in"))

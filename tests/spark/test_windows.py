@@ -21,7 +21,6 @@ from asterism import (
     Evictor,
     GlobalWindows,
     KeyedStream,
-    ProcessingTimeTrigger,
     SessionWindows,
     SlidingWindows,
     TimeSpan,
@@ -35,9 +34,8 @@ from asterism import (
 from asterism.testing import OperatorHarness
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS
-from tests.kit import until
 from tests.reference.windows import END
-from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_file, write_files
+from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_files
 from tests.windows.driver import SCHEMA as ELEMENTS
 from tests.windows.driver import operator_of, summed, table_of
 from tests.windows.transcripts import Case, cases, firing_text, late_text
@@ -215,57 +213,6 @@ def check_transcript(spark: SparkSession, tmp_path: Path, name: str) -> None:
 
 
 # ---------------------------------------------------------------------- the clock
-
-
-def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
-    """The second policy of FLIP-9, with a second for ten: early by the clock, then late when there are five new elements."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    found = Collect()
-
-    def arrive(number: int, *seconds: float) -> None:
-        elements = [{"k": "a", "t": round(second * 1000), "v": 1} for second in seconds]
-        write_file(pa.Table.from_pylist(elements, ELEMENTS), folder, number)
-
-    schema = spark.createDataFrame(ELEMENTS.empty_table()).schema
-    stream = KeyedStream(spark.readStream.schema(schema).parquet(str(folder)), key="k", time="t")
-    early = AT_END.with_early_trigger(ProcessingTimeTrigger.after_first_element(SECOND))
-    policy = early.with_late_trigger(CountTrigger.at_least(5))
-    windowed = window(stream, TumblingWindows.of(MINUTE), trigger=policy, allowed_lateness=MINUTE, key_groups=2)
-    assert not windowed.in_order
-    arrive(0, 1, 2)
-    query = windowed.run(
-        {"results": found},
-        aggregate=["sum(v) AS n"],
-        checkpoint=str(tmp_path / "cp"),
-        trigger={"processingTime": "200 milliseconds"},
-    )
-    assert query is not None
-
-    def firings() -> list[tuple[Any, ...]]:
-        """Those of the first minute; the element that ends it begins another."""
-        return [(row["firing"], row["kind"], row["n"]) for row in found.rows if row["window_start"] == 0]
-
-    try:
-        until(lambda: len(firings()) == 1, query)
-        arrive(1, 60)
-        until(lambda: len(firings()) == 2, query)
-        arrive(2, 3, 4, 5, 6, 7)
-        until(lambda: len(firings()) == 3, query)
-    finally:
-        query.stop()
-    assert firings() == [(1, "early", 2), (2, "on_time", 2), (3, "late", 7)]
-
-    # The first came with a micro-batch without data, and with the first that began when it was due.
-    progress = {one.batchId: one for one in query.recentProgress}
-    began = {batch: datetime.fromisoformat(one.timestamp) for batch, one in progress.items()}
-    took = next(batch for batch, one in progress.items() if one.numInputRows == 2)
-    gave = next(batch for batch, rows in found.batches.items() if rows)
-    assert progress[gave].numInputRows == 0
-    assert began[gave - 1] <= began[took + 1] + SECOND
-    counted = [one.observedMetrics["asterism"] for one in progress.values()]
-    assert progress[gave].observedMetrics["asterism"]["early_firings"] == 1
-    assert sum(row["on_time_firings"] for row in counted) == 1
 
 
 # ---------------------------------------------------------------------- batch
