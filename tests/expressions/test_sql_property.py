@@ -22,7 +22,7 @@ from tests.kit import FACTOR
 
 pytestmark = pytest.mark.spark
 
-EXPRESSIONS = 120
+EXPRESSIONS = 90
 ZONES = ["Europe/Madrid", "America/New_York", "UTC"]
 NOT_EXACT = {
     "exp", "expm1", "ln", "log", "log10", "log2", "log1p", "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan",
@@ -119,7 +119,7 @@ def test_functions_take_as_many_arguments_as_in_spark(session: SparkSession, cou
 
 
 def test_mathematical_functions_are_right_up_to_the_last_digits(session: SparkSession) -> None:
-    compared(session, 1, "UTC", "not_exact", 120, tolerance=4)
+    compared(session, 1, "UTC", "not_exact", 60, tolerance=4)
 
 
 def test_every_function_is_among_the_random_expressions() -> None:

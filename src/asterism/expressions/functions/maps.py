@@ -105,7 +105,7 @@ def _concat(zone: str, *values: Sql) -> Sql:
     kind = map_type(values[0].type.key_type, values[0].type.item_type)
     lists = ", ".join(f"map_entries({{{number}}})" for number in range(len(values)))
     pairs = f"list_transform(flatten([{lists}]), lambda entry: row(entry.key, entry.value))"
-    return strict(from_entries(pairs, kind), kind, *values, raises=True, guarded=True, size=total(*values))
+    return strict(from_entries(pairs, kind), kind, *values, raises=True, guarded=True, eager=True, size=total(*values))
 
 
 @function(MAPS, "map_from_arrays(keys, values)", note="fails for arrays of different sizes, and as map(...)")
