@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,10 +20,18 @@ from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.names import Scope
-from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked, declared, listed
+from asterism.expressions.routines.user_functions import (
+    Purpose,
+    UserFunctions,
+    checked,
+    declared,
+    listed,
+    types_of_signatures,
+)
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.binding.clauses import ANY_TIME
+from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.rule_tests import RuleTest
 from asterism.testing import match
@@ -242,6 +250,19 @@ def test_declared_functions_are_enough_to_check() -> None:
     compiler(declared({"risk": pa.int64()})).try_out(RULE)
     with pytest.raises(AsterismError, match="needs numbers"):
         compiler(declared({"risk": pa.list_(pa.int64())})).try_out(RULE)
+
+
+@pytest.mark.parametrize("rule", [RULE, CLAUSE])
+def test_validation_knows_declared_functions(rule: PatternProcessor) -> None:
+    def problems(functions: UserFunctions, schema: pa.Schema | None) -> Sequence[str]:
+        with listed(functions):
+            return [problem.message for problem in check_processor(rule.to_dict(), lambda _: (1, 1), schema).problems]
+
+    known = declared(types_of_signatures({"risk": checked(UDFS)["risk"].signature}))
+    schema = pa.schema([("kind", pa.string()), ("value", pa.int64())])
+    for given in (None, schema):
+        assert problems(known, given) == []
+        assert any("unknown function risk" in problem for problem in problems(checked({}), given))
 
 
 def test_a_rule_that_was_accepted_is_refused_if_the_query_does_not_list_its_function_any_more() -> None:

@@ -15,6 +15,7 @@ from asterism.errors import (
     EvaluationFailedError,
     InvalidEventError,
     PatternFormatError,
+    UserFunctionError,
     error_in,
     unwrapped,
 )
@@ -87,3 +88,27 @@ def test_other_exceptions_stay_as_they_are(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, unwrapped():
         raise error
     assert caught.value is error
+
+
+def test_a_function_of_the_session_that_fails_is_explained() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.errors import PythonException
+
+    from asterism.spark.session.unwrapping import explained
+
+    trace = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "/home/me/job.py", line 9, in inverse\n    raise ValueError("zero")\nValueError: zero\n'
+    )
+    with pytest.raises(UserFunctionError) as caught, explained(["n <> 0 AND inverse(n) > 1"]):
+        raise PythonException(trace)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "[USER_FUNCTION] a function of the session has failed: ValueError: zero"
+    assert lines[1:3] == [
+        "  /home/me/job.py, line 9, in inverse",
+        "  Spark computes: n <> 0 AND inverse(n) > 1",
+    ]
+    assert isinstance(caught.value.__cause__, PythonException)
+    for parts, text in ([], trace), (["f(x)"], trace.replace("/home/me/", "/x/asterism/")), (["f(x)"], "out of memory"):
+        with pytest.raises(PythonException), explained(parts):
+            raise PythonException(text)

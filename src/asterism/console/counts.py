@@ -77,6 +77,11 @@ class WatchedStatus:
         status = self.current()[0]
         return None if status is None or not status.alive else status.conditions
 
+    def udfs(self) -> Mapping[str, str]:
+        """The signatures of the functions in Python that the query lists, by name."""
+        status = self.current()[0]
+        return {} if status is None else status.udfs
+
     def history(self, id: str) -> list[HistoryEntry]:
         """The last entries of a rule in the history of the query, the newest first.
 

@@ -24,6 +24,7 @@ from asterism.discovery.rest.application import log_changes
 from asterism.discovery.sources.database import parsed_url, shown_url
 from asterism.discovery.sources.documents import read_document
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
+from asterism.expressions.routines.user_functions import declared, listed, types_of_signatures
 from asterism.http.application import ChangedError
 from asterism.http.messages import error_fields
 from asterism.patterns.semantics import Semantics
@@ -86,6 +87,7 @@ class ConsoleRules:
     :param token: the token of the endpoint
     :param schema: the columns of the events, as soon as they are known; it waits up to the given number of seconds
     :param conditions: the names of the conditions that the query has registered; None: there is no query
+    :param udfs: the signatures of the functions in Python that the query lists, by name
     """
 
     def __init__(
@@ -97,9 +99,10 @@ class ConsoleRules:
         *,
         token: str | None = None,
         conditions: Callable[[], Collection[str] | None] = lambda: None,
+        udfs: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
-        self._conditions = conditions
+        self._conditions, self._udfs = conditions, udfs
         self._kept = self._source(None)
         self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
@@ -225,13 +228,15 @@ class ConsoleRules:
         item = document.items[0]
         if is_template(item):
             return self._checked_template(item, document.place, id)
-        checked = self._with_unknown(
-            check_processor(item, document.place, self.schema(PATIENCE), self.semantics), document.place
-        )
+        checked = self._with_unknown(self._checked_rule(item, document.place), document.place)
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
             lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
             checked = replace(checked, warnings=[*checked.warnings, lost])
         return CheckedText(item, checked, item)
+
+    def _checked_rule(self, item: Any, place: Locate) -> CheckedProcessor:
+        with listed(declared(types_of_signatures(self._udfs()))):
+            return check_processor(item, place, self.schema(PATIENCE), self.semantics)
 
     def _with_unknown(self, checked: CheckedProcessor, place: Locate) -> CheckedProcessor:
         """With warnings of conditions by name that the query has not registered."""
@@ -262,9 +267,7 @@ class ConsoleRules:
                 if rule.error is not None:
                     raise rule.error
                 if number < CHECKED_ROWS:
-                    checked = self._with_unknown(
-                        check_processor(rule.item, place, self.schema(PATIENCE), self.semantics), place
-                    )
+                    checked = self._with_unknown(self._checked_rule(rule.item, place), place)
                 else:
                     PatternProcessor.from_dict(without_flag(rule.item)[0])
                 problems_of_rule = [] if checked is None else list(checked.problems)
@@ -364,7 +367,8 @@ class ConsoleRules:
 
         :raises AsterismError: it, or a rule of the template, is invalid
         """
-        processors = checked_processors(item, self.schema(PATIENCE), self.semantics)
+        with listed(declared(types_of_signatures(self._udfs()))):
+            processors = checked_processors(item, self.schema(PATIENCE), self.semantics)
         return _addition(item, None if is_template(item) else processors[0], author)
 
     def roll_back(

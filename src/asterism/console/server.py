@@ -89,6 +89,7 @@ class ConsoleServer:
             self._known_schema,
             token=options.source_token,
             conditions=lambda: None if status is None else status.conditions(),
+            udfs=lambda: {} if status is None else status.udfs(),
         )
         source.all()
         if status is not None:

@@ -136,6 +136,16 @@ column_option = click.option(
 )
 
 
+udf_option = click.option(
+    "--udf",
+    "udfs",
+    multiple=True,
+    type=Column(),
+    callback=distinct,
+    help="A function in Python that the query lists for its rules, with the type of its result, such as risk:int.",
+)
+
+
 table_option = click.option(
     "--table",
     default="pattern_processors",

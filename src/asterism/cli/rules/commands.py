@@ -21,6 +21,7 @@ from asterism.cli.common.terminal import (
     print_table,
     semantics_option,
     table_option,
+    udf_option,
 )
 from asterism.cli.rules.backtest import backtest
 from asterism.cli.rules.rule_tests import run_tests
@@ -133,15 +134,24 @@ def _row(rule: Rule) -> tuple[str, ...]:
 @rules.command()
 @at_source
 @column_option
+@udf_option
 @semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
 @click.option(
     "--costs", is_flag=True, help="Show what each rule costs, and whether something bounds its partial matches."
 )
-def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str, costs: bool) -> None:
+def validate(
+    source: str,
+    table: str,
+    columns: Sequence[tuple[str, Any]],
+    udfs: Sequence[tuple[str, Any]],
+    semantics: str,
+    costs: bool,
+) -> None:
     """Validate all rules; the exit status is 1 if one is invalid.
 
     Every problem is reported with its line and column: in the file or, in a database, in the pattern of the rule. With
-    --column, columns and types are checked, too. Older versions of a rule are not checked.
+    --column, columns and types are checked, too. --udf declares a function that the query
+    lists. Older versions of a rule are not checked.
 
     \b
     asterism rules validate rules.yaml --column user:string --column price:double
@@ -149,8 +159,11 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
     with errors_explained():
         import pyarrow as pa
 
+        from asterism.expressions.routines.user_functions import declared, listed
+
         stored = rules_of(source, table).all()
-        good = all_good(stored, pa.schema(columns) if columns else None, Semantics(semantics))
+        with listed(declared(dict(udfs))):
+            good = all_good(stored, pa.schema(columns) if columns else None, Semantics(semantics))
         if costs:
             _show_costs(stored, Semantics(semantics))
         if not stored:

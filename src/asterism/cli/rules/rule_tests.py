@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,20 @@ from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import Rule
+    from asterism.expressions.routines.user_functions import UserFunctions
 
 
 @click.command(name="test")
 @click.argument("source")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
-def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
+@click.option(
+    "--udfs",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file in Python with the functions that the query lists for its rules: udfs = {'risk': risk}. It is executed.",
+)
+def run_tests(source: str, ids: Sequence[str], semantics: str, file: str | None) -> None:
     """Run the tests that are written beside rules, in their field "tests". Spark is not required.
 
     The exit status is 1 if a test fails or if a rule is invalid. With ID, only the tests of these rules run.
@@ -32,7 +40,9 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
     """
     with errors_explained():
         from asterism.discovery.editing.editing import rules_at
+        from asterism.expressions.routines.user_functions import checked
 
+        udfs = checked(None if file is None else runpy.run_path(file).get("udfs"))
         rules = [rule for rule in rules_at(source).all() if rule.state != "older" and rule.call is None]
         unknown = [id for id in ids if id not in {rule.id for rule in rules}]
         if unknown:
@@ -41,14 +51,14 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
         with status_line("testing"):
             for rule in rules:
                 if not ids or rule.id in ids:
-                    counts += _run(rule, Semantics(semantics))
+                    counts += _run(rule, Semantics(semantics), udfs)
     words = [f"{counts[what]:,} {what}" for what in ("passed", "failed", "invalid", "without tests") if counts[what]]
     click.echo(", ".join(words) or "no rules")
     if counts["failed"] or counts["invalid"]:
         sys.exit(1)
 
 
-def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
+def _run(rule: Rule, semantics: Semantics, udfs: UserFunctions) -> Counter[str]:
     """Run the tests of a rule and report failures. Returns the numbers of tests, and of rules without tests or with errors."""
     from asterism.rules.definition.rule_tests import read_tests
     from asterism.testing.rule_harness import run_rule_test
@@ -65,7 +75,7 @@ def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
         return Counter({"without tests": 1})
     counts: Counter[str] = Counter()
     for test in tests:
-        result = run_rule_test(processor, test, semantics)
+        result = run_rule_test(processor, test, semantics, udfs=udfs)
         counts["passed" if result.passed else "failed"] += 1
         if not result.passed:
             click.echo(f"{name}: {one_line(test.name, 200)}: failed")

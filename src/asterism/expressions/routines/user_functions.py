@@ -373,10 +373,10 @@ def checked(given: Any, purpose: Purpose = Purpose.NOTHING) -> UserFunctions:
 
     :raises StreamDefinitionError: something else was given, or a name has a meaning in SQL
 
-    >>> def double(x: int) -> int:
+    >>> def twice(x: int) -> int:
     ...     return 2 * x
-    >>> checked({"double": double})["double"].signature
-    'double(x): BIGINT'
+    >>> checked({"twice": twice})["twice"].signature
+    'twice(x): BIGINT'
     """
     if isinstance(given, UserFunctions):
         return given if purpose is given.purpose else UserFunctions(given.by_name, purpose)
@@ -407,6 +407,20 @@ def declared(types_by_name: Mapping[str, pa.DataType]) -> UserFunctions:
         _check_name(name)
         functions[name.lower()] = UserFunction(name, None, _result(name, data_type), _ROWS)
     return UserFunctions(functions, Purpose.CHECKED)
+
+
+def types_of_signatures(signatures: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """The types of the results, by name, from the signatures in the status of a query.
+
+    >>> types_of_signatures({"area": "area(width, height): DOUBLE"})
+    {'area': DataType(double)}
+    """
+    types_by_name = {}
+    for name, signature in signatures.items():
+        _, colon, text = str(signature).rpartition("): ")
+        if colon:
+            types_by_name[name] = type_of(text)
+    return types_by_name
 
 
 def _check_name(name: Any) -> None:

@@ -21,6 +21,7 @@ from asterism.errors import (
 from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
+from asterism.expressions.routines.user_functions import listed_functions
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.compiler import beyond_flink, compile_pattern
 from asterism.patterns.json_reading import Reading, read_graph
@@ -374,7 +375,8 @@ def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: 
 
 def _compiler(schema: pa.Schema, semantics: Semantics | None) -> ProcessorCompiler:
     # The functions and the event-time column are known only to the query.
-    return ProcessorCompiler(schema, (), ANY_TIME, semantics or Semantics.DEFAULT, {})
+    udfs = listed_functions()
+    return ProcessorCompiler(schema, (), ANY_TIME, semantics or Semantics.DEFAULT, {}, udfs=udfs)
 
 
 def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Finding]:

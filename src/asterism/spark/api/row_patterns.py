@@ -40,7 +40,7 @@ from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.exchange import Batches
-from asterism.spark.host.execution import OperatorOutputs, Sink
+from asterism.spark.host.execution import OperatorOutputs, Sink, computed_parts
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.outer_measures import OuterProjection
@@ -209,7 +209,8 @@ class RowPatternStream(OperatorOutputs):
             with of_expressions(self.spark):
                 rows = self._by_key()
             found = mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
-            return unwrapping(found if projection is None else projection.of(found))
+            parts = computed_parts([self._checked.rows.input], [] if projection is None else [projection])
+            return unwrapping(found if projection is None else projection.of(found), parts)
         takes, results = _longest_wait(self._checked) if output == MATCHES else 0, partial(self._results, [output])
         return self._as_dataframe(self._operator([output]), results, output, takes, projection)
 

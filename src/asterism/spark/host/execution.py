@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
+from asterism.columns.internal import internal
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError, unwrapped
+from asterism.expressions.computed_columns import computed_sql
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host import versions
@@ -35,7 +39,7 @@ from asterism.spark.session.settings import (
     resolved,
     settings,
 )
-from asterism.spark.session.unwrapping import unwrapping
+from asterism.spark.session.unwrapping import explained, unwrapping
 
 Sink = Callable[[DataFrame, int], None]
 _log = logging.getLogger("asterism.spark")
@@ -140,9 +144,10 @@ class OperatorOutputs:
         groups = self.key_groups or DEFAULT_KEY_GROUPS
         use = Use(self.drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
         schema = operator.output_schemas[output]
-        return output_of(results(use), output, schema, self._connected(), use, takes, projection)
+        rows = output_of(results(use), output, schema, self._connected(), use, takes, projection)
+        parts = _parts_of(operator, [] if projection is None else [projection])
+        return rows if rows.isStreaming or not parts else unwrapping(rows, parts)
 
-    @unwrapped()
     def _write(
         self,
         operator: KeyGroupOperator,
@@ -159,7 +164,19 @@ class OperatorOutputs:
         :param started: called with each query that was started, and the name of its observation
         :param projections: the projections after the operator, by output
         """
-        schemas, after = operator.output_schemas, projections or {}
+        with explained(_parts_of(operator, (projections or {}).values())):
+            return self._written(operator, results, sinks, options, started, projections or {})
+
+    def _written(
+        self,
+        operator: KeyGroupOperator,
+        results: Callable[[Use], DataFrame],
+        sinks: Mapping[str, Sink],
+        options: RunOptions,
+        started: Callable[[StreamingQuery, str], object] | None,
+        after: Projections,
+    ) -> StreamingQuery | None:
+        schemas = operator.output_schemas
 
         def rows_of(output: str, rows: DataFrame) -> DataFrame:
             written = unpacked(rows, output, schemas[output])
@@ -174,6 +191,23 @@ class OperatorOutputs:
             return None
         check_checkpoint(options.checkpoint)
         return _Queries(results, write, options, inputs, operator, operator.processing_time, started).run()
+
+
+def _parts_of(operator: KeyGroupOperator, projections: Iterable[OuterProjection]) -> list[str]:
+    """The SQL that Spark computes for the expressions of an operator."""
+    schemas = [getattr(operator, "schema", None), *(spec.schema for spec in operator.inputs.values())]
+    return computed_parts([schema for schema in schemas if isinstance(schema, pa.Schema)], projections)
+
+
+_INNER = re.compile(f"`?{internal('')}\\w+`?")
+"""The values that the operator computes, in the SQL of a projection after it."""
+
+
+def computed_parts(schemas: Iterable[pa.Schema], projections: Iterable[OuterProjection]) -> list[str]:
+    """The SQL that Spark computes, of the columns before an operator and after it."""
+    parts = [sql for schema in schemas for sql in sorted(computed_sql(schema))]
+    parts += [sql for projection in projections for sql in projection.columns.values() if sql is not None]
+    return list(dict.fromkeys(_INNER.sub("...", part) for part in parts))
 
 
 @unwrapped()
@@ -252,8 +286,8 @@ class _Queries:
         options = self.options
         if options.trigger is not None:
             if options.drain:
-                return unwrapping(_until_its_end(partial(self.start, self.trigger_of_end, ending=True)))
-            return unwrapping(self.start(options.trigger, ending=False))
+                return unwrapping(_until_its_end(partial(self.start, self.trigger_of_end, ending=True)), self.parts)
+            return unwrapping(self.start(options.trigger, ending=False), self.parts)
         if self.timers and not options.drain:
             raise StreamDefinitionError(
                 "a stream in processing time that is not drained does not end by itself",
@@ -268,6 +302,11 @@ class _Queries:
     @property
     def spark(self) -> SparkSession:
         return self.inputs[0].sparkSession
+
+    @property
+    def parts(self) -> list[str]:
+        """What Spark computes for the expressions of the operator."""
+        return [] if self.operator is None else _parts_of(self.operator, [])
 
     @property
     def trigger_of_end(self) -> Mapping[str, Any]:
