@@ -9,10 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from asterism import Pattern, PatternProcessor
 from asterism.errors import InvalidEventError, LimitExceededError
 from asterism.matching import asked_conditions
 from asterism.row_patterns import search
 from asterism.row_patterns.result_rows import match_table
+from asterism.rules.definition.rule_tests import RuleTest
+from asterism.testing import RowPatternHarness, match
+from asterism.testing.rule_harness import run_rule_test
 from tests.row_patterns import (
     test_absence_property,
     test_match_table_property,
@@ -167,3 +171,42 @@ def test_calls_of_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
         match_table(clause, pa.Table.from_pylist(names(3, 1000, keys), SCHEMA))
         assert sum(calls) > 300
         assert len(calls) < 40
+
+
+def near(one: int | None, other: int | None) -> bool | None:
+    if one is None or other is None:
+        return None
+    if other == 9:
+        raise ValueError("no nine")
+    return abs(one - other) <= 1
+
+
+@pytest.mark.parametrize("kit", ["pattern", "clause", "rule", "rule in SQL"])
+def test_a_function_in_python_of_two_events(kit: str) -> None:
+    """The values of many pairs are computed together, and its errors matter only where it is needed."""
+    pattern = (
+        Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b' AND near(value, LAST(a.value))")
+    )  # fmt: skip
+    clause = (
+        "MEASURES A.value AS a, B.value AS b PATTERN (A B)"
+        " DEFINE A AS kind = 'a', B AS kind = 'b' AND near(value, LAST(A.value))"
+    )
+    events, expected = "a1 b2 a3 b5 a9 c1 a6 b6 a7", [{"a": 1, "b": 2}, {"a": 6, "b": 6}]
+    select = ["a.value AS a", "b.value AS b"]
+    udfs = {"near": near}
+    if kit == "pattern":
+        found = match(pattern, events, udfs=udfs, select=select).selected
+        assert [{"a": row["a"], "b": row["b"]} for row in found] == expected
+        with pytest.raises(InvalidEventError, match="no nine"):
+            match(pattern, events + " a9 b9", udfs=udfs)
+    elif kit == "clause":
+        text = f"PARTITION BY key ORDER BY ts {clause}"
+        found = RowPatternHarness(text, udfs=udfs).send(events).end().matches
+        assert [{"a": row["a"], "b": row["b"]} for row in found] == expected
+        with pytest.raises(InvalidEventError, match="no nine"):
+            RowPatternHarness(text, udfs=udfs).send(events + " a9 b9").end()
+    else:
+        rule = PatternProcessor("r", 1, pattern, select=tuple(select))
+        if kit == "rule in SQL":
+            rule = PatternProcessor("r", 1, sql=clause)
+        assert run_rule_test(rule, RuleTest("t", events, tuple(expected)), udfs=udfs).failure == ()
