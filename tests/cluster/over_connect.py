@@ -21,8 +21,11 @@ from asterism import (
     EventTimeTrigger,
     KeyedStream,
     Pattern,
+    RowPatternStream,
     TumblingWindows,
     WindowedStream,
+    interval_join,
+    match_recognize,
     window,
 )
 from asterism.discovery import FilePatternProcessorDiscovererFactory
@@ -44,10 +47,13 @@ OUTPUTS = {
     "rules": ("matches", "errors"),
     "windows": ("results", "late"),
     "composed": ("results",),
+    "clause": ("matches", "late"),
 }
 """The outputs of each query that go to sinks."""
 ERROR = "error"
 """The name of a query that fails. It follows the pattern."""
+TABLES = "tables"
+"""The name of a join and a clause over tables."""
 
 
 def rules_of(stream: KeyedStream, file: Path) -> PatternProcessorStream:
@@ -69,6 +75,26 @@ def composed_of(stream: KeyedStream) -> WindowedStream:
         TumblingWindows.of(timedelta(minutes=1)),
         key_groups=KEY_GROUPS,
     )
+
+
+def clause_of(stream: KeyedStream) -> RowPatternStream:
+    """Spark computes a key, parts of conditions, and the outer part of a measure."""
+    clause = """
+        PARTITION BY concat_ws('-', user, CAST(variant_get(parse_json('3'), '$', 'int') AS STRING)) AS who ORDER BY ts
+        MEASURES FIRST(A.id) AS first, variant_get(parse_json(to_json(struct(B.id AS b))), '$.b', 'bigint') + tax AS last
+        PATTERN (A B) WITHIN INTERVAL '20' SECONDS
+        DEFINE A AS kind COLLATE UTF8_LCASE = 'VIEW', B AS kind = 'buy' AND added(price) > PREV(added(price))
+    """
+    stream.df.sparkSession.udf.register("added", lambda price: price + 1, "double")
+    stream.df.sparkSession.sql("DECLARE OR REPLACE VARIABLE tax BIGINT DEFAULT 7")
+    return match_recognize(stream.df, clause, max_out_of_orderness=stream.max_out_of_orderness, key_groups=KEY_GROUPS)
+
+
+def joined_of(df: DataFrame) -> DataFrame:
+    """A join with keys that are expressions, and a condition of which Spark computes both sides, over a table."""
+    left, right = (KeyedStream(df, f"concat({text}, '!') AS who", "ts") for text in ("user", "lower(upper(user))"))
+    on = "variant_get(parse_json(string(id)), '$', 'int') < variant_get(parse_json(string(r_id)), '$', 'int')"
+    return interval_join(left, right, (timedelta(0), timedelta(seconds=5)), on=on, prefix="r_").results
 
 
 def sinks(folder: Path, outputs: Sequence[str]) -> dict[str, Sink]:
@@ -98,6 +124,7 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
             "rules": lambda stream=stream: rules_of(stream, folder / "rules.json"),
             "windows": lambda stream=stream: windows_of(stream),
             "composed": lambda stream=stream: composed_of(stream),
+            "clause": lambda stream=stream: clause_of(stream),
         }[name]()
         last = number == runs - 1
         found.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=last, **options)
@@ -115,6 +142,11 @@ def main(url: str, folder: Path, names: list[str]) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for text in names:
         name, _, runs = text.partition(":")
+        if name == TABLES:
+            table = spark.createDataFrame(events(99))
+            joined_of(table).write.parquet(str(folder / "joined"))
+            clause_of(KeyedStream(table, time="ts")).matches.write.parquet(str(folder / "matches"))
+            continue
         if name != ERROR:
             run(spark, name, folder / name, int(runs))
             continue

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream
-from tests.cluster.over_connect import AGGREGATES, EVENTS, OUTPUTS, composed_of, rules_of, windows_of
+from tests.cluster.over_connect import AGGREGATES, EVENTS, OUTPUTS, clause_of, composed_of, rules_of, windows_of
 from tests.cluster.processes import Process, connect_server
 from tests.spark.streams import FUNNEL, events
 
@@ -44,6 +44,8 @@ def expected(stream: KeyedStream, name: str, file: Path) -> dict[str, DataFrame]
         return {"matches": pattern.matches, "timed_out": pattern.timed_out}
     if name == "rules":
         return {"matches": rules_of(stream, file).output("matches")}
+    if name == "clause":
+        return {"matches": clause_of(stream).matches}
     windows = windows_of(stream) if name == "windows" else composed_of(stream)
     return {"results": windows.aggregate(AGGREGATES)}
 

@@ -7,20 +7,31 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cluster.over_connect import ERROR, OUTPUTS
-from tests.cluster.test_connect import check_results, outputs_of
+from asterism import KeyedStream
+from tests.cluster.over_connect import ERROR, OUTPUTS, TABLES, clause_of, joined_of
+from tests.cluster.test_connect import check_results, outputs_of, rows
+from tests.spark.streams import events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1}, tmp_path_factory.mktemp("connect"))
+    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1, TABLES: 1}, tmp_path_factory.mktemp("connect"))
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_results_are_those_of_a_classic_session(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
     check_results(spark, folder, tmp_path, name)
+
+
+def test_keys_and_sides_that_spark_computes(spark: SparkSession, folder: Path) -> None:
+    """Also a clause, over tables."""
+    df = spark.createDataFrame(events(99))
+    for name, of_table in {"joined": joined_of(df), "matches": clause_of(KeyedStream(df, time="ts")).matches}.items():
+        found = rows(spark.read.parquet(str(folder / name)))
+        assert found == rows(of_table)
+        assert found
 
 
 def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> None:

@@ -12,6 +12,7 @@ from asterism.expressions.aggregates import CALLS_OF_MATCHES
 from asterism.expressions.computed_columns import PREFIX, visible
 from asterism.expressions.names import Scope
 from asterism.expressions.parts_for_spark import Expression
+from asterism.expressions.types import SPARK_TYPE
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.patterns.pattern import Pattern
@@ -103,6 +104,28 @@ def test_parts_that_only_spark_can_evaluate(text: str, parts: list[str]) -> None
 )
 def test_arguments_of_aggregates_in_measures(text: str, parts: list[str]) -> None:
     assert parts_of(text, measure=True) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a.v:price::int + a.x", ["v:price::int"]),
+        ("coalesce(variant_get(a.v, '$.x', 'int'), 0) AS y", ["variant_get(v, '$.x', 'int')"]),
+        ("CAST(a.v AS STRING) || a.kind", ["CAST(v AS STRING)"]),
+        ("transform(a.xs, y -> y + a.x)", []),
+        ("transform(a.xs, v -> v + a.x)", []),
+        ("SUM(a.v:n::int) + b.v:n::int", ["v:n::int"]),
+        ("variant_get(a.v, concat('$.', b.kind), 'int')", []),
+        ("LAST(a.v):price::int", []),
+        ("a.v", []),
+        ("CASE WHEN a.x > 1 THEN a.v:n::int ELSE b.v:m::int END", ["v:n::int", "v:m::int"]),
+    ],
+)
+def test_parts_around_columns_of_other_types_in_measures(text: str, parts: list[str]) -> None:
+    """Of one stage, and the smallest ones: the value of the rest is that of the last event, or of NULL without events."""
+    events = EVENTS.append(pa.field("v", pa.binary(), metadata={SPARK_TYPE: "variant"}))
+    found = Expression(text, STAGES, CALLS_OF_MATCHES).parts_for_spark(events)
+    assert list(dict.fromkeys(part.sql for part in found)) == parts
 
 
 def test_without_spark_a_hint_says_what_to_do() -> None:

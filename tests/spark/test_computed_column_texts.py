@@ -78,6 +78,20 @@ CLAUSES = {
 }
 
 
+MEASURES = {
+    "unknown_function": "round(nope(a.x, LAST(b.x))) AS n",
+    "unknown_column": "twice(a.x) + a.prise AS n",
+    "unknown_column_in_an_aggregate": "twice(SUM(a.prise)) AS n",
+    "unknown_stage": "twice(c.x) AS n",
+    "not_deterministic": "dice(LAST(a.x)) + twice(b.x) AS n",
+    "function_of_the_time": "twice(a.x) || now() AS n",
+    "aggregate_of_spark": "twice(a.x) + regr_slope(a.x, b.x) AS n",
+    "types": "twice(a.x) + a.xs AS n",
+    "type_that_is_not_computed": "a.v AS n",
+    "syntax": "twice(a.x) + ) AS n",
+}
+
+
 def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
     """What PySpark logs about errors that become others is not shown."""
     spark.udf.register("dice", F.udf(lambda x: x, "bigint").asNondeterministic())
@@ -101,7 +115,18 @@ def test_texts(spark: SparkSession, golden: Golden, capfd: pytest.CaptureFixture
     }
     inputs = dict.fromkeys("abc", stream)
     golden.error("join_input_without_a_row", partial(multi_join, inputs, between, **options))
-    assert golden.names() == {*CONDITIONS, *CLAUSES, *KEYS, *JOINS, "join_input_without_a_row"}
+    outputs = {f"{where}_{name}": text for where in ("measure", "clause_measure") for name, text in MEASURES.items()}
+    with_variant = df.selectExpr("*", "parse_json('1') AS v")
+    matches = CEP.pattern(KeyedStream(with_variant, "user", "ts"), Pattern.begin("a").next("b"))
+    for name, text in outputs.items():
+        clause = f"PARTITION BY user ORDER BY ts MEASURES {text} PATTERN (a b)"
+        golden.error(
+            name,
+            partial(matches.select, text)
+            if name.startswith("measure_")
+            else partial(match_recognize, with_variant, clause),
+        )
+    assert golden.names() == {*CONDITIONS, *CLAUSES, *KEYS, *JOINS, *outputs, "join_input_without_a_row"}
     assert "SQLQueryContextLogger" not in capfd.readouterr().err
 
 

@@ -22,13 +22,15 @@ from asterism import (
     window_join,
 )
 from asterism.errors import CheckpointMismatchError
-from asterism.joins.types import STREAM_JOIN_TYPES
+from asterism.joins.types import FULL_OUTER, LEFT_SEMI
 from asterism.spark.session.settings import settings
 from tests.spark import test_multi_join
 from tests.spark.streams import Collect, write_file, write_files
 from tests.spark.test_stream_joins import ORDERS, PRICES, SECOND, rows
 
 pytestmark = pytest.mark.spark
+FAST = (FULL_OUTER, LEFT_SEMI)
+"""The types of joins in the fast tests."""
 LEFT = {"l0": "join_twice(amount)", "l1": "(amount <> 4 AND 1 DIV (amount - 4) - step < 5)"}
 RIGHT = {
     "r0": "format_string('%02d', p_price + step)", "r1": "variant_get(parse_json(string(p_price)), '$', 'bigint')",
@@ -77,8 +79,12 @@ def values(df: DataFrame) -> list[str]:
     return sorted(map(str, map(tuple, df.collect())))
 
 
-@pytest.mark.parametrize("how", STREAM_JOIN_TYPES)
+@pytest.mark.parametrize("how", FAST)
 def test_tables(spark: SparkSession, how: str) -> None:
+    check_tables(spark, how)
+
+
+def check_tables(spark: SparkSession, how: str) -> None:
     orders, prices = (spark.createDataFrame(rows(schema, 60, seed=1)).coalesce(1) for schema in (ORDERS, PRICES))
     found = joins(orders, prices, condition(LEFT | RIGHT), how)
     expected = joins(*computed(orders, prices), BEFORE, how)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism
-from asterism import match_recognize, sql
+from asterism import CEP, KeyedStream, Pattern, match_recognize, sql
 from asterism.spark.session.settings import settings
-from tests.spark.streams import Collect, write_file
+from tests.spark.streams import DISORDER, Collect, events, ids, stream_of, write_file, write_files
 from tests.spark.test_computed_columns import VALUES, of_stage
-from tests.spark.test_outer_measures import ORDER, TRAVEL, same_as_spark
+from tests.spark.test_outer_measures import ORDER, TRAVEL, of_session, rows, same_as_spark
 
 pytestmark = pytest.mark.spark
+__all__ = ["of_session", "rows"]
 
 
 def test_impossible_travel_as_a_statement_over_a_stream(spark: SparkSession, tmp_path: Path) -> None:
@@ -54,3 +57,36 @@ def test_values_in_a_clause_are_those_of_spark(spark: SparkSession, rows: DataFr
         same_as_spark(
             found, rows.selectExpr("user", "n", *(f"({text}) AS v{number}" for number, text in enumerate(VALUES)))
         )
+
+
+def test_a_clause_continues_and_is_the_input_of_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    """Both have columns that Spark computes, and outer parts of measures; the pattern also a key and timed-out matches."""
+    table = events(240, users=3)
+    clause = """
+        PARTITION BY concat(user, threshold) AS who ORDER BY ts
+        MEASURES B.ts AS at, py_twice(FIRST(A.id)) + threshold AS first, B.id AS last
+        PATTERN (A+ B) WITHIN INTERVAL '6' SECONDS
+        DEFINE A AS kind COLLATE UTF8_LCASE = 'VIEW', B AS py_twice(id) > PREV(py_twice(id)) + threshold AND kind <> 'view'
+    """
+    pattern = Pattern.begin("a").where("py_twice(last) % 4 = 0").next("b").where("py_twice(last) % 4 = 2")
+    pattern = pattern.within(timedelta(seconds=5))
+    measures = {
+        "matches": ["py_twice(a.first) AS a", "SUM(py_twice(b.first)) AS b"],
+        "timed_out": ["py_twice(COUNT(a.*)) AS n", "LAST(py_twice(a.last)) AS last"],
+    }
+
+    def found_in(df: DataFrame) -> Any:
+        of_clause = match_recognize(df, clause, max_out_of_orderness=DISORDER, key_groups=2).matches
+        stream = KeyedStream(of_clause, "substr(who, 1, sql_next(1)) AS k", "at")
+        return CEP.pattern(stream, pattern, key_groups=2)
+
+    sinks = {"matches": Collect(), "timed_out": Collect()}
+    for number in range(2):
+        write_files(table.slice(number * 120, 120), tmp_path / "in", [], first=number)
+        found_in(stream_of(spark, tmp_path / "in").df).run(
+            sinks, checkpoint=str(tmp_path / "checkpoint"), select=measures, drain=number == 1
+        )
+    expected = found_in(spark.createDataFrame(table))
+    for output, sink in sinks.items():
+        assert ids(sink.rows) == ids(expected.select(*measures[output], output=output).toArrow().to_pylist())
+        assert sink.rows

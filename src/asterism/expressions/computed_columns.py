@@ -31,12 +31,17 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.expressions.structure import LITERALS, QUOTED, Fragment, FragmentKind, is_name, structure
+from asterism.expressions.types import type_of_column
 from asterism.text.printable import quoted_name
 
 PREFIX = ":sql:"
 """Begins the names of computed columns; the rest is SQL of Spark. (A colon, so that it is not a name of the events.)"""
 AGGREGATES = frozenset(("first", "last", "sum", "count", "avg", "min", "max", "prev", "next"))
 """The calls, in lower case, in conditions over several events."""
+
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 def is_computed(name: str) -> bool:
@@ -52,6 +57,11 @@ def sql_of_column(name: str) -> str:
 def computed_sql(schema: pa.Schema) -> frozenset[str]:
     """The SQL of the computed columns of a schema."""
     return frozenset(sql_of_column(name) for name in schema.names if is_computed(name))
+
+
+def opaque_columns(schema: pa.Schema) -> frozenset[str]:
+    """The columns, in lower case, of types that are not supported in expressions."""
+    return frozenset(column.name.lower() for column in schema if type_of_column(column, "UTC") is None)
 
 
 def visible(schema: pa.Schema) -> pa.Schema:
@@ -86,6 +96,8 @@ class Names:
     :param prefix_of: for a dotted name, the names before the column that mean the event itself: those of a table
     :param inputs: if the columns are of several inputs, as in a join, the input of each, by its name in lower case. An event is a
         row of one input.
+    :param opaque: the columns, in lower case, of types that are not supported here, if *only_in_aggregates*: outside of
+        aggregates, the smallest part around such a column of one stage is computed, too, and has its value for the last event
     """
 
     columns: frozenset[str]
@@ -97,6 +109,7 @@ class Names:
     of_event: frozenset[str] = frozenset()
     prefix_of: Callable[[Sequence[str]], Prefix | None] | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
     _columns: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -188,26 +201,38 @@ class PartFinder:
         return dotted and (part.end - at) % 2 == 1 and self.names.has_column(self.tokens[at].text)
 
     def lambda_names(self, part: Fragment) -> set[str]:
-        names: set[str] = set()
+        return {name for _, names in self._lambdas(part) for name in names}
+
+    def _lambdas(self, part: Fragment) -> list[tuple[range, set[str]]]:
+        """The tokens of each lambda, and the names of its parameters, in lower case."""
+        lambdas = []
         for at in range(part.begin, part.end):
             if self.tokens[at].token_type is not TokenType.ARROW:
                 continue
-            before = at - 1
+            before, end, depth = at - 1, at + 1, 0
             if self.tokens[before].token_type is TokenType.R_PAREN:
                 while before > part.begin and self.tokens[before].token_type is not TokenType.L_PAREN:
                     before -= 1
-            names |= {token.text.lower() for token in self.tokens[max(before, part.begin) : at]}
-        return names
+            while end < part.end and depth >= 0:
+                kind = self.tokens[end].token_type
+                depth += (kind in _OPENING) - (kind in _CLOSING)
+                if depth == 0 and kind is TokenType.COMMA:
+                    break
+                end += 1
+            begin = max(before, part.begin)
+            lambdas.append((range(begin, end), {token.text.lower() for token in self.tokens[begin:at]}))
+        return lambdas
 
     def columns(self, part: Fragment) -> Iterator[str]:
         """The columns without a stage, in lower case."""
-        bound = self.lambda_names(part)
+        lambdas = self._lambdas(part)
         for at in range(part.begin, part.end):
             token, name = self.tokens[at], self.tokens[at].text.lower()
             if token.token_type in LITERALS or is_name(self.tokens, at) or self.stage_at(at) is not None:
                 continue
             after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
-            if self.names.has_column(name) and name not in bound and not self.is_call(at) and not after_as:
+            is_bound = any(at in tokens and name in names for tokens, names in lambdas)
+            if self.names.has_column(name) and not is_bound and not self.is_call(at) and not after_as:
                 yield name
 
     def inputs(self, part: Fragment) -> set[str]:
@@ -286,6 +311,10 @@ class PartFinder:
             if wanted(run):
                 yield run
             return
+        of_opaque = self.around_opaque(part)
+        if of_opaque is not None and wanted(of_opaque):
+            yield of_opaque
+            return
         rest = part.parts
         if part.kind in (FragmentKind.AND, FragmentKind.OR):
             pure = [operand for operand in part.parts if self._is_of_event(operand)]
@@ -307,6 +336,24 @@ class PartFinder:
             for argument in call.arguments:
                 yield from self.runs_of_argument(argument, wanted) if is_aggregated else self.runs(argument, wanted)
 
+    def around_opaque(self, part: Fragment) -> EventPart | None:
+        """The part of one stage, if it is the smallest one around an opaque column."""
+        if not self.names.opaque or not self.may_be_column(part):
+            return None
+        inner = [other for other in _expressions_in(part) if not self._is_column(other)]
+        bound = self.lambda_names(part)
+        for at in range(part.begin, part.end):
+            prefix = Prefix(1) if self.stage_at(at) is not None else self.prefix_at(at)
+            name = self.tokens[at + 2 * prefix.length] if prefix is not None else self.tokens[at]
+            is_bare = prefix is None
+            if is_bare and (name.token_type in LITERALS or is_name(self.tokens, at) or name.text.lower() in bound):
+                continue
+            is_inner = any(other.begin <= at < other.end for other in inner)
+            if name.text.lower() in self.names.opaque and not is_inner:
+                of_one, stage = self.stage_of_argument(part)
+                return EventPart((part,), "", stage) if of_one else None
+        return None
+
     def runs_of_argument(
         self, part: Fragment, wanted: Callable[[EventPart], bool], *, of_stage: bool = False
     ) -> Iterator[EventPart]:
@@ -324,6 +371,15 @@ class PartFinder:
         arguments = [argument for call in part.calls for argument in call.arguments]  # as in PREV(LAST(f(a.x)))
         for inner in (*part.parts, *arguments):
             yield from self.runs_of_argument(inner, wanted, of_stage=of_stage)
+
+
+def _expressions_in(part: Fragment) -> Iterator[Fragment]:
+    """The largest expressions that a part consists of, also of ``x AS INT``."""
+    for other in (*part.parts, *(argument for call in part.calls for argument in call.arguments)):
+        if other.is_expression:
+            yield other
+        else:
+            yield from _expressions_in(other)
 
 
 def with_columns(tokens: Sequence[Token], text: str, names: Names) -> list[Token]:

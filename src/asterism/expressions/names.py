@@ -76,6 +76,7 @@ class Scope:
             stages=frozenset(self.all_names),
             aggregates=aggregates or computed_columns.AGGREGATES,
             only_in_aggregates=bool(aggregates),
+            opaque=computed_columns.opaque_columns(self.schema) if aggregates and self.all_names else frozenset(),
         )
 
     def parse(

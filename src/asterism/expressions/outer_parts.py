@@ -184,10 +184,15 @@ class _Divider:
         self.tokens, self.names, self.whole, self.others = tokens, names, whole, others
         self.finder = PartFinder(tokens, text, names)
         self.bound = self.finder.lambda_names(whole)
+        runs = self.finder.runs(whole, lambda run: self.finder.around_opaque(run.parts[0]) is not None)
+        self.ends = {run.parts[0].begin: run.parts[0].end for run in runs} if names.opaque else {}
+        """of the parts that Spark computes before, by their first tokens"""
 
     def inner_measure(self, at: int) -> int | None:
         """The token after the inner measure that begins at a token; None if none begins there."""
         token = self.tokens[at]
+        if at in self.ends:
+            return self.ends[at]
         if token.token_type in LITERALS or is_name(self.tokens, at):
             return None
         if self._is_mode(at):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from asterism.expressions.computed_columns import Names, Prefix, computed_sql, is_computed
+from asterism.expressions.computed_columns import Names, Prefix, computed_sql, is_computed, opaque_columns
 from asterism.row_patterns.clause.clause import Clause, InputTable
 
 
@@ -54,6 +54,7 @@ class RowNames:
             upper_case=True,
             of_event=frozenset(of_event),
             prefix_of=self._prefix_of(frozenset(name.lower() for name in columns)),
+            opaque=opaque_columns(self.schema) if only_in_aggregates else frozenset(),
         )
 
     def _prefix_of(self, columns: frozenset[str]) -> Callable[[Sequence[str]], Prefix | None] | None:
