@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -269,3 +270,19 @@ def test_a_rule_that_was_accepted_is_refused_if_the_query_does_not_list_its_func
     assert compiler(checked(UDFS)).knows(RULE)
     assert not compiler(checked({})).knows(RULE)
     assert compiler(checked({})).knows(replace(RULE, pattern=Pattern.begin("high"), select=("COUNT(high.*) AS n",)))
+
+
+def test_an_endpoint_accepts_rules_that_call_what_the_query_lists(tmp_path: Path) -> None:
+    from asterism.discovery.rest.rule_file import StoredRuleFile
+
+    schema = pa.schema([("kind", pa.string()), ("value", pa.int64())])
+    for number, udfs in enumerate((UDFS, {})):
+        known = checked(udfs, Purpose.RULES)
+        stored = StoredRuleFile(
+            tmp_path / f"{number}.json", lambda: (schema, Semantics.DEFAULT), lambda known=known: known
+        )
+        if udfs:
+            assert stored.checked(RULE.to_dict()).item == RULE.to_dict()
+        else:
+            with pytest.raises(AsterismError, match="unknown function risk"):
+                stored.checked(RULE.to_dict())

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern, TumblingWindows, window
-from asterism.errors import CheckpointMismatchError
+from asterism.errors import CheckpointMismatchError, UserFunctionError
 from tests.spark.streams import SCHEMA, Collect, events, ids, random_cuts, stream_of, write_files
 from tests.spark.test_computed_columns import PRICES, VIEWS, streamed
 
@@ -63,3 +63,27 @@ def test_streams_find_what_a_table_finds(spark: SparkSession, tmp_path: Path) ->
     assert sinks["matches"].rows
     assert len(sinks["timed_out"].rows) == expected.timed_out.count() > 0
     assert [(row["id"], *row) for row in sinks["late"].rows] == [(-1, *SCHEMA.names)]
+
+
+def test_a_stream_is_filtered_by_a_function_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    """Only matches are wanted, so Spark filters the events by the column that it computes. If the function fails, it is named."""
+
+    def third(number: int) -> float:
+        return 3 / (number - 1_000_000)
+
+    spark.udf.register("third_of_stream", third, "double")
+    table = events(20, users=2)
+    write_files(table, tmp_path / "in", [])
+    pattern = Pattern.begin("a").where("third_of_stream(id) < 0 AND id > 3")
+
+    def run(checkpoint: str) -> list[Any]:
+        sink = Collect()
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, key_groups=1)
+        stream.run({"matches": sink}, checkpoint=str(tmp_path / checkpoint), select={"matches": ["a.id AS id"]})
+        return sorted(row["id"] for row in sink.rows)
+
+    assert run("good") == [number for number in sorted(table["id"].to_pylist()) if number > 3]
+    write_files(table.slice(0, 1).set_column(0, SCHEMA.field(0), [[1_000_000]]), tmp_path / "in", [], first=1)
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError") as caught:
+        run("bad")
+    assert "third_of_stream(id) < 0 AND id > 3" in str(caught.value.detail)

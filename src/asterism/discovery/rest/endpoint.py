@@ -101,7 +101,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         while not self._closed.is_set():
             try:
-                asyncio.run(self._serve(StoredRuleFile(self.options.state, manager.columns), manager))
+                asyncio.run(self._serve(StoredRuleFile(self.options.state, manager.columns, manager.udfs), manager))
             except Exception as error:
                 manager.on_discovery_failed(error)
                 self._closed.wait(RETRY.total_seconds())

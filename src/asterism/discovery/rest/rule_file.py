@@ -19,6 +19,7 @@ from asterism.discovery.rest.application import TooLargeError
 from asterism.discovery.sources.documents import MAX_BYTES, read_document, read_file, unreadable
 from asterism.discovery.sources.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError, located
+from asterism.expressions.routines.user_functions import UserFunctions, listed
 from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.validation import checked_processors
 from asterism.rules.definition.processor import PatternProcessor, Slot
@@ -48,11 +49,17 @@ class StoredRuleFile:
     cannot be reused with another content.
 
     :param columns: see :meth:`PatternProcessorManager.columns <asterism.rules.sets.interfaces.PatternProcessorManager.columns>`
+    :param udfs: the functions in Python that rules can call
     :raises PatternProcessorError: the file exists and cannot be read
     """
 
-    def __init__(self, path: Path, columns: Callable[[], tuple[pa.Schema, Semantics] | None] = lambda: None) -> None:
-        self.path, self._columns = path, columns
+    def __init__(
+        self,
+        path: Path,
+        columns: Callable[[], tuple[pa.Schema, Semantics] | None] = lambda: None,
+        udfs: Callable[[], UserFunctions] = UserFunctions,
+    ) -> None:
+        self.path, self._columns, self._udfs = path, columns, udfs
         self.changed = threading.Event()
         """Set when there may be another set."""
         self._versions = path.with_name(f".{path.name}.versions")
@@ -86,7 +93,8 @@ class StoredRuleFile:
         text = StoredRule(item).text
         processors = self._checked.get(text)
         if processors is None:
-            processors = self._checked[text] = checked_processors(item, *self._columns() or ())
+            with listed(self._udfs()):
+                processors = self._checked[text] = checked_processors(item, *self._columns() or ())
         return Addition(item, None if is_template(item) else processors[0])
 
     def change(

@@ -22,6 +22,7 @@ import pyarrow as pa
 from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.expressions.routines.user_functions import UserFunctions
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor, with_place
@@ -179,6 +180,9 @@ class Coordinator(PatternProcessorManager):
 
     def columns(self) -> tuple[pa.Schema, Semantics]:
         return self.compiler.schema, self.compiler.semantics
+
+    def udfs(self) -> UserFunctions:
+        return self.compiler.udfs
 
     def committed(self, number: int) -> None:
         """The micro-batch that announced this set, or a later one, has been committed.

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked
 from asterism.patterns.semantics import Semantics
 from asterism.rules.definition.processor import (
     MAX_ID,
@@ -96,6 +97,10 @@ class PatternProcessorManager(ABC):
     def columns(self) -> tuple[pa.Schema, Semantics] | None:
         """What rules are checked with: the columns of the events and the lookups, and the semantics; None: unknown."""
         return None
+
+    def udfs(self) -> UserFunctions:
+        """The functions in Python that the query lists for its rules."""
+        return checked(None, Purpose.RULES)
 
     def on_poll_begun(self) -> None:  # noqa: B027 - a manager may ignore it
         """A poll has begun. One of the other calls ends it; if none comes, the source does not respond."""

@@ -271,7 +271,7 @@ def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame
     if PREFIX in condition:
         # Spark moves a filter below a projection, and would compute the columns of the condition twice. It does not if the
         # projection is not deterministic.
-        df, condition = df.withColumn(_ROW, F.monotonically_increasing_id()), f"({condition}) AND {_ROW} >= 0"
+        df, condition = df.withColumn(_ROW, F.spark_partition_id()), f"({condition}) AND {_ROW} >= 0"
     try:
         return df.where(condition)
     except AnalysisException as error:
