@@ -50,6 +50,35 @@ def test_the_tests_in_the_documentation_pass() -> None:
     assert (result.exit_code, result.output) == (0, "2 passed\n")
 
 
+FUNCTIONS = """
+def risk(kind: str) -> int:
+    return {"a": 1, "b": 5}.get(kind, 0)
+
+udfs = {"risk": risk}
+"""
+
+
+def test_functions_in_python_that_the_query_lists() -> None:
+    pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("risk(kind) > 3 * risk(LAST(a.kind))")
+    Path("functions.py").write_text(FUNCTIONS)
+    rules = [rule(pattern=json.loads(pattern.to_json()), tests=[GOOD])]
+    assert "unknown function risk" in run("test", rules=rules).output
+    assert run("test", "--udfs", "functions.py", rules=rules).output == "1 passed\n"
+    Path("events.csv").write_text("ts,kind\n2026-01-01 00:00:01,a\n2026-01-01 00:00:02,x\n2026-01-01 00:00:03,b\n")
+    command = ["trace", "rules.json#pair", "--input", "events.csv", "--time", "ts", "--udfs", "functions.py"]
+    traced = CliRunner().invoke(main, command)
+    assert traced.exit_code == 0, traced.output
+    assert "1 match" in traced.output
+
+
+def test_a_file_without_functions() -> None:
+    for text, reason in (("udfs = [1]", "udfs must be a dict by name"), ("1 / 0", "fails: ZeroDivisionError")):
+        Path("functions.py").write_text(text)
+        result = run("test", "--udfs", "functions.py", rules=[rule()])
+        assert result.exit_code != 0
+        assert reason in result.output
+
+
 def test_a_test_that_fails() -> None:
     result = run("test", rules=[rule(tests=[GOOD, WRONG])])
     assert (result.exit_code, result.output) == (

@@ -17,6 +17,7 @@ from asterism.cli.common.terminal import (
     semantics_option,
     status_line,
     time_option,
+    udfs_file_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
 from asterism.patterns.pattern import Pattern
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     " 2h, 1d. Default: events are sorted by time.",
 )
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
+@udfs_file_option
 @click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
 @click.option(
     "--only-dropped",
@@ -119,9 +121,10 @@ def trace(
                     order_by=options["order_by"],
                     max_out_of_orderness=options["max_out_of_orderness"],
                     drain=not options["no_drain"],
+                    udfs=options["udfs"],
                 )
             else:
-                report = trace_rows(wanted, rows, key=key, explained=limit)
+                report = trace_rows(wanted, rows, key=key, explained=limit, udfs=options["udfs"])
         for what, line in report.lines(limit=limit, only_dropped=only_dropped):
             click.secho(line, **_STYLES.get(what.value if what is not None else "", {}))
 

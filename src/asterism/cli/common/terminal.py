@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import runpy
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ import click
 
 from asterism.errors import AsterismError, error_in, printable
 from asterism.patterns.semantics import Semantics
+from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,6 +138,30 @@ column_option = click.option(
 )
 
 
+class FunctionsFile(click.ParamType[Any]):
+    """A file in Python with functions that SQL can call: udfs = {'risk': risk}."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from asterism.expressions.routines.user_functions import UserFunctions, checked
+
+        if isinstance(value, UserFunctions):
+            return value
+        path = click.Path(exists=True, dir_okay=False).convert(value, param, ctx)
+        try:
+            given = runpy.run_path(str(path)).get("udfs")
+        except Exception as error:
+            self.fail(f"{value} fails: {type(error).__name__}: {one_line(str(error), 200)}", param, ctx)
+        with errors_explained():
+            return checked(given)
+
+
+udfs_file_option = click.option(
+    "--udfs",
+    type=FunctionsFile(),
+    help="A file in Python with the functions that the query lists for its rules, udfs = {'risk': risk}. It is executed.",
+)
 udf_option = click.option(
     "--udf",
     "udfs",

@@ -19,6 +19,7 @@ from asterism.cli.common.terminal import (
     status_line,
     table_option,
     time_option,
+    udfs_file_option,
 )
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
@@ -26,6 +27,7 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from asterism.expressions.routines.user_functions import UserFunctions
     from asterism.rules.checking.backtest import BacktestReport
     from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 
@@ -53,6 +55,7 @@ lookup_option = click.option(
 @lookup_option
 @click.option("--against", help="The rules to compare with: another SOURCE, or the URL of a web server.")
 @table_option
+@udfs_file_option
 @click.option(
     "--fail-if",
     "conditions",
@@ -118,6 +121,7 @@ def _report(
     lookups: Sequence[tuple[str, str, str]],
     semantics: str,
     examples: int,
+    udfs: UserFunctions | None,
 ) -> BacktestReport:
     from asterism.discovery.sources.lookup_sources import lookups_of
 
@@ -133,6 +137,7 @@ def _report(
             lookups=lookups_of(lookups),
             semantics=Semantics(semantics),
             examples=examples,
+            udfs=udfs,
         )
 
 

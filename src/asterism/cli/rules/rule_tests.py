@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from asterism.cli.common.terminal import errors_explained, semantics_option, status_line
+from asterism.cli.common.terminal import errors_explained, semantics_option, status_line, udfs_file_option
 from asterism.errors import AsterismError, RuleNotFoundError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
@@ -24,13 +23,8 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
-@click.option(
-    "--udfs",
-    "file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="A file in Python with the functions that the query lists for its rules: udfs = {'risk': risk}. It is executed.",
-)
-def run_tests(source: str, ids: Sequence[str], semantics: str, file: str | None) -> None:
+@udfs_file_option
+def run_tests(source: str, ids: Sequence[str], semantics: str, udfs: UserFunctions | None) -> None:
     """Run the tests that are written beside rules, in their field "tests". Spark is not required.
 
     The exit status is 1 if a test fails or if a rule is invalid. With ID, only the tests of these rules run.
@@ -40,9 +34,7 @@ def run_tests(source: str, ids: Sequence[str], semantics: str, file: str | None)
     """
     with errors_explained():
         from asterism.discovery.editing.editing import rules_at
-        from asterism.expressions.routines.user_functions import checked
 
-        udfs = checked(None if file is None else runpy.run_path(file).get("udfs"))
         rules = [rule for rule in rules_at(source).all() if rule.state != "older" and rule.call is None]
         unknown = [id for id in ids if id not in {rule.id for rule in rules}]
         if unknown:
@@ -58,7 +50,7 @@ def run_tests(source: str, ids: Sequence[str], semantics: str, file: str | None)
         sys.exit(1)
 
 
-def _run(rule: Rule, semantics: Semantics, udfs: UserFunctions) -> Counter[str]:
+def _run(rule: Rule, semantics: Semantics, udfs: UserFunctions | None) -> Counter[str]:
     """Run the tests of a rule and report failures. Returns the numbers of tests, and of rules without tests or with errors."""
     from asterism.rules.definition.rule_tests import read_tests
     from asterism.testing.rule_harness import run_rule_test
