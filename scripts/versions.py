@@ -34,7 +34,7 @@ WITHOUT_SPARK = [
     "rules/test_rule_templates.py",
     "windows",
 ]
-TESTS = [*WITHOUT_SPARK, "cluster/test_connect.py", *[f"spark/{name}.py" for name in SPARK]]
+TESTS = [*WITHOUT_SPARK, "cluster/test_connect_slow.py", *[f"spark/{name}.py" for name in SPARK]]
 SHORT = [
     "cli/test_cli.py", "cli/test_rule_files.py", "columns", "conformance/test_corpus.py",
     "expressions/test_expressions.py", "expressions/test_functions.py", "rules/test_rule_templates.py",

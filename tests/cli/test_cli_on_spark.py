@@ -65,11 +65,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 ON_SSH = ["--input", SSH, "--key", "ip", "--time", "ts", "--order-by", "event_id"]
 
 
-def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) -> None:
-    """What comes in a later file, behind the watermark of the file before, is late."""
-    assert late_events(any_event, tmp_path) == "1 late event"
-
-
 def late_events(any_event: Path, tmp_path: Path, *more: str) -> str:
     events = tmp_path / "events"
     events.mkdir()

@@ -100,3 +100,8 @@ def test_doctor_runs_a_query() -> None:
     result = run("doctor")
     assert result.exit_code == 0, result.output
     assert "ok      a query: Spark 4." in result.output
+
+
+def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) -> None:
+    """What comes in a later file, behind the watermark of the file before, is late."""
+    assert late_events(any_event, tmp_path) == "1 late event"

@@ -149,23 +149,6 @@ def test_a_file_whose_name_has_the_sign() -> None:
     assert run("explain", "r#1.yaml#upper").exit_code == 0
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
-def test_match(folder: Path) -> None:
-    """As in a query with rules: with the rule's key and measures, over a table and over a stream."""
-    options = ["--input", "events.csv", "--time", "ts"]
-    out = folder / "out.parquet"
-    check_match(out, "rules.yaml#brute-force", *options, "--stream")
-    check_match(out, "rules.yaml#burst #2", *options)
-    result = run("match", "rules.yaml#brute-force", *options)
-    assert "user=ann" in result.output
-    assert "processor_id" not in result.output
-    result = run(
-        "match", "rules.yaml#brute-force", *options, "--select", "COUNT(fails.*) AS n", "--output", "timed_out"
-    )
-    assert result.output.splitlines()[-1] == "2 timed-out partial matches"
-
-
 def check_match(out: Path, rule: str, *options: str) -> None:
     result = run("match", rule, *options, "--out", str(out))
     assert (result.exit_code, result.output) == (0, f"1 match written to {out}\n"), result.output

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from asterism import KeyedStream
+from tests.cluster.connect_results import check_results, outputs_of, rows
 from tests.cluster.over_connect import ERROR, OUTPUTS, TABLES, clause_of, joined_of
-from tests.cluster.test_connect import check_results, outputs_of, rows
 from tests.spark.streams import events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

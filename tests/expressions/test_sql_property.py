@@ -22,7 +22,7 @@ from tests.kit import FACTOR
 
 pytestmark = pytest.mark.spark
 
-EXPRESSIONS = 90
+EXPRESSIONS = 45 * FACTOR
 ZONES = ["Europe/Madrid", "America/New_York", "UTC"]
 NOT_EXACT = {
     "exp", "expm1", "ln", "log", "log10", "log2", "log1p", "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan",

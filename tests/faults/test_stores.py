@@ -31,6 +31,7 @@ class Lenient:
     """In place of a compiler: what is wrong with a rule is not what this is about."""
 
     conditions: ClassVar[dict[str, Any]] = {}
+    udfs: ClassVar[dict[str, Any]] = {}
 
     def knows(self, processor: PatternProcessor) -> bool:
         return True

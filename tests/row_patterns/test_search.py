@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from asterism.errors import LimitExceededError
-from asterism.row_patterns import search
+from asterism.row_patterns import kernels, search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
@@ -15,6 +19,30 @@ from asterism.row_patterns.result_rows import match_table
 def matches(clause: str, count: int) -> int:
     rows = pa.table({"ts": range(count), "v": [n * 7 % 1000 for n in range(count)]})
     return match_table(check(read(f"ORDER BY ts MEASURES COUNT(*) AS n {clause}"), rows.schema), rows).num_rows
+
+
+def arrays(value: object) -> Iterator[np.ndarray]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from arrays(item)
+
+
+@pytest.mark.parametrize("more", ["", "WITHIN INTERVAL '3' SECOND"])
+def test_the_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    """A read-only array, or one with gaps, is of another type for the compiler."""
+    seen: list[np.ndarray] = []
+    find_matches = kernels.find_matches
+
+    def watched(tables: kernels.SearchTables, *others: Any) -> int:
+        seen.extend(arrays(tables))
+        return find_matches(tables, *others)
+
+    monkeypatch.setattr(kernels, "find_matches", watched)
+    assert matches(f"PATTERN (A B+) {more} DEFINE B AS v > A.v", 20) > 0
+    assert len(seen) > 50
+    assert all(array.flags.writeable and array.flags.c_contiguous for array in seen)
 
 
 def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,6 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "order_by_a_struct": lambda: KeyedStream(df, "user", "ts", order_by=["s NULLS LAST"]),
         "versions_by_a_variant": lambda: as_of_join(stream, KeyedStream(df, "user", "ts", order_by=["v"])),
         "condition_of_a_stage": lambda: CEP.pattern(stream, every.followed_by("b").where("k = LAST(a.k)")),
-        "measure_with_a_collation": lambda: CEP.pattern(stream, every).select("a.k = 'a' AS eq"),
         "measure_of_a_variant": lambda: CEP.pattern(stream, every).select("a.v AS v"),
         "aggregate_with_a_collation": lambda: window(stream, WINDOWS).aggregate("count(DISTINCT k)"),
         "aggregate_of_a_variant": lambda: window(stream, WINDOWS).aggregate("first(v)"),

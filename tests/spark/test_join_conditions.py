@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +17,10 @@ from asterism import (
     as_of_join,
     interval_join,
     multi_join,
-    read_state,
     window_join,
 )
-from asterism.errors import CheckpointMismatchError
 from asterism.joins.types import FULL_OUTER, LEFT_SEMI
-from asterism.spark.session.settings import settings
 from tests.spark import test_multi_join
-from tests.spark.streams import Collect, write_file, write_files
 from tests.spark.test_stream_joins import ORDERS, PRICES, SECOND, rows
 
 pytestmark = pytest.mark.spark
@@ -93,41 +88,6 @@ def check_tables(spark: SparkSession, how: str) -> None:
         assert join.results.columns == names
         assert values(join.results) == values(expected[kind].results.select(names)), kind
     assert values(found["interval"].results)
-
-
-def test_streams(spark: SparkSession, tmp_path: Path) -> None:
-    """With a restart, late rows, and a key that is an expression; neither results nor late rows have computed columns."""
-    tables = {"left": rows(ORDERS, 60, seed=2), "right": rows(PRICES, 60, seed=3)}
-    frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
-    expected = joins(*computed(frames["left"], frames["right"]), BEFORE, "left")["interval"].results
-    sinks: dict[str, Any] = {name: Collect() for name in ("results", "late_left", "late_right")}
-
-    def run(drain: bool) -> None:
-        left, right = (
-            spark.readStream.schema(frames[name].schema).parquet(str(tmp_path / name)) for name in ("left", "right")
-        )
-        join = joins(left, right, condition(LEFT | RIGHT), "left", key="substr(item, 1, 1) AS k", key_groups=2)
-        join["interval"].run(sinks, checkpoint=str(tmp_path / "checkpoint"), drain=drain)
-
-    for number, part in enumerate((slice(0, 40), slice(40, 60))):
-        for name, table in tables.items():
-            write_files(table.slice(part.start, part.stop - part.start), tmp_path / name, [], first=number)
-        if number:
-            late = table.slice(0, 1).set_column(3, PRICES.field("version"), [[-1]])
-            write_file(late, tmp_path / "right", 2)
-        if number:
-            zone = settings(spark, {"spark.sql.session.timeZone": "Asia/Kolkata"})
-            with zone, pytest.raises(CheckpointMismatchError):
-                run(drain=False)
-        run(drain=bool(number))
-    assert read_state(spark, str(tmp_path / "checkpoint")).is_empty
-    names = [*ORDERS.names, "k", "p_at", "p_price", "p_version"]
-    found = sorted(str([row[name] for name in names if name != "k"]) for row in sinks["results"].rows)
-    in_order = expected.select([name for name in names if name != "k"]).toArrow().to_pylist()
-    assert found == sorted(str(list(row.values())) for row in in_order)
-    assert list(sinks["results"].rows[0]) == names
-    assert [row["version"] for row in sinks["late_right"].rows] == [-1]
-    assert {*sinks["late_right"].rows[0]} == {*PRICES.names}
 
 
 def test_many_inputs(spark: SparkSession) -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from asterism import (
-    CEP,
-    FilePatternProcessorDiscovererFactory,
-    KeyedStream,
     Lookup,
     Pattern,
     PatternProcessor,
 )
-from asterism.cli.main import main
 from tests.kit import until
 from tests.spark.rules import INTERVAL, Watch, e
 
@@ -84,48 +76,3 @@ def test_a_table_changes_while_the_query_runs(spark: SparkSession, tmp_path: Pat
         ("sql", 1, 1, "5.0"), ("sql", 13, 13, "5.0"), ("sql", 21, 21, "5.0"),
         ("total", 2, 12, "5.0"),
     ]  # fmt: skip
-
-
-def test_a_bounded_job_and_a_backtest_have_one_version(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [
-        (datetime.fromtimestamp(second), user, 7, kind, x)
-        for second, user, kind, x in [
-            (1, "ann", "a", 6.0),
-            (2, "bob", "a", 6.0),
-            (3, "cy", "a", 6.0),
-            (4, "bob", "b", 60.0),
-        ]
-    ]
-    events = KeyedStream(
-        spark.createDataFrame(rows, "ts TIMESTAMP, user STRING, item BIGINT, kind STRING, x DOUBLE"),
-        key="user",
-        time="ts",
-    )
-    limits = spark.createDataFrame([("ann", 5.0), ("bob", 50.0)], "customer STRING, max DOUBLE")
-    connection = sqlite3.connect(tmp_path / "limits.db")
-    connection.execute("CREATE TABLE limits (customer TEXT, max REAL)")
-    connection.execute("INSERT INTO limits VALUES ('ann', 100), ('bob', 5)")
-    connection.commit()
-    query = Watch(spark, tmp_path)
-    query.rules(ABOVE, TOTAL, IN_SQL)
-    rules = FilePatternProcessorDiscovererFactory(query.file)
-    lookups = {"limits": Lookup(limits, key="customer", on="user")}
-    found = CEP.pattern_processors(events, rules, key_groups=4, lookups=lookups).output("matches").collect()
-    assert sorted((row.processor_id, *row.key) for row in found) == [("above", "ann"), ("sql", "ann"), ("total", "bob")]
-
-    path = tmp_path / "events.parquet"
-    parquet.write_table(events.df.toArrow(), path)
-    given = ["--input", path, "--key", "user", "--time", "ts", "--fail-if", "matches < 1"]
-    words = [
-        "rules",
-        "backtest",
-        query.file,
-        *given,
-        "--lookup",
-        "limits",
-        f"sqlite:///{tmp_path}/limits.db#limits",
-        "customer=user",
-    ]
-    result = CliRunner().invoke(main, [str(word) for word in words])
-    assert (result.exit_code, result.output.splitlines()[0].split(" over")[0]) == (0, "3 rules")
-    assert (result.output.count("key bob;"), result.output.count("key ann;")) == (3, 0), result.output

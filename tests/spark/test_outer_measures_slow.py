@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import asterism
 from asterism import CEP, KeyedStream, Pattern, match_recognize, sql
 from asterism.spark.session.settings import settings
-from tests.spark.streams import DISORDER, Collect, events, ids, stream_of, write_file, write_files
+from tests.spark.streams import DISORDER, Collect, events, ids, random_cuts, stream_of, write_file, write_files
 from tests.spark.test_computed_columns import VALUES, of_stage
 from tests.spark.test_outer_measures import ORDER, TRAVEL, of_session, rows, same_as_spark
 
@@ -90,3 +90,30 @@ def test_a_clause_continues_and_is_the_input_of_a_pattern(spark: SparkSession, t
     for output, sink in sinks.items():
         assert ids(sink.rows) == ids(expected.select(*measures[output], output=output).toArrow().to_pylist())
         assert sink.rows
+
+
+def test_outer_parts_in_several_sinks_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    """The outer parts are no part of the operator: others continue its checkpoint."""
+    table = events(200, users=3)
+    pattern = Pattern.begin("a").where("kind = 'view'").next("b").where("sin(price) > 0").within(timedelta(seconds=9))
+    cut = random_cuts(table.num_rows, 2, seed=3)[0]
+
+    def measures(factor: int) -> dict[str, list[str]]:
+        measure = f"hex(FIRST(a.id) * {factor} + threshold) AS h"
+        return {"matches": [measure, "a.id AS id"], "timed_out": [f"py_twice({factor} * a.id) AS t"]}
+
+    expected = CEP.pattern(KeyedStream(spark.createDataFrame(table), "user", "ts"), pattern)
+    sinks = {"matches": Collect(), "timed_out": Collect()}
+    for number, factor in enumerate((2, 5)):
+        write_files(table.slice(number * cut, cut if number == 0 else None), tmp_path / "in", [], first=number)
+        CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, key_groups=2).run(
+            sinks, checkpoint=str(tmp_path / "checkpoint"), select=measures(factor), drain=number == 1
+        )
+    of_table: dict[str, list[set[Any]]] = {}
+    for output, names in {"matches": "h", "timed_out": "t"}.items():
+        by_factor = [expected.select(*measures(factor)[output], output=output).collect() for factor in (2, 5)]
+        of_table[output] = [{row[names] for row in result} for result in by_factor]
+        found = {row[names] for row in sinks[output].rows}
+        assert found <= of_table[output][0] | of_table[output][1]
+        assert len(sinks[output].rows) == len(by_factor[0]) > 0
+    assert {*sinks["matches"].rows[0]} == {"user", "h", "id"}

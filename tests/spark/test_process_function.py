@@ -15,7 +15,6 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from asterism import (
-    CEP,
     Context,
     Counter,
     Element,
@@ -31,8 +30,7 @@ from asterism import (
     WindowContext,
 )
 from asterism.errors import StreamDefinitionError, UnknownOutputError, UserFunctionError
-from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events, stream_of, write_files
-from tests.spark.test_metrics import AVAILABLE, observed
+from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -83,35 +81,6 @@ class Purchases(Logged, PatternProcessFunction):
 
 def counted(rows: list[dict[str, Any]]) -> Counts[str]:
     return Counts(str(sorted((name, str(value)) for name, value in row.items())) for row in rows)
-
-
-def test_a_stream_in_several_runs_gives_what_a_table_gives(spark: SparkSession, tmp_path: Path) -> None:
-    table, process = events(800), Purchases(tmp_path / "log")
-    write_files(table, tmp_path / "in", [300, 500])
-    of_table = batch(spark, table, FUNNEL, **GROUPS)
-    expected = {
-        name: counted(of_table.process(process, MAIN, output=name).toArrow().to_pylist())
-        for name in ("matches", "dear", "lost")
-    }
-    assert all(expected.values())
-    together = {name: Collect() for name in ("matches", "dear", "lost", "timed_out")}
-    of_table.run(together, process=process, schema=MAIN)
-    assert {name: counted(together[name].rows) for name in expected} == expected
-    assert len(together["timed_out"].rows) == len(together["lost"].rows)
-
-    sinks = {name: Collect() for name in together}
-    taken = iter([["matches", "dear", "lost", "timed_out"], ["lost", "dear", "matches"]])
-
-    def run(drain: bool) -> Any:
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **GROUPS, drain=drain)
-        chosen = {name: sinks[name] for name in next(taken)}
-        return stream.run(chosen, process=process, schema=MAIN, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
-
-    counts = observed(run)
-    assert {name: counted(sinks[name].rows) for name in expected} == expected
-    assert counts["bought"] == counts["matches"] == len(sinks["matches"].rows)
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert sum(line.startswith("open") for line in lines) == sum(line.startswith("close") for line in lines) > 4
 
 
 class Spent(StreamOperator):

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from asterism import CEP, IterativeCondition, KeyedStream, Pattern, TumblingWindows, connect, window
 from asterism.errors import EvaluationFailedError, UnknownOutputError
 from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
+from tests.spark.test_metrics import AVAILABLE, observed
 from tests.spark.test_process_function import GROUPS, MAIN, IsDearer, IsView, Purchases, Spent, Views, counted
 
 pytestmark = pytest.mark.spark
@@ -80,3 +81,32 @@ def test_conditions_are_opened_and_closed_in_each_task_also_after_a_failure(
         failing.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp2"))
     lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
     assert lines["open IsDearer"] == lines["close IsDearer"] > 0
+
+
+def test_a_stream_in_several_runs_gives_what_a_table_gives(spark: SparkSession, tmp_path: Path) -> None:
+    table, process = events(800), Purchases(tmp_path / "log")
+    write_files(table, tmp_path / "in", [300, 500])
+    of_table = batch(spark, table, FUNNEL, **GROUPS)
+    expected = {
+        name: counted(of_table.process(process, MAIN, output=name).toArrow().to_pylist())
+        for name in ("matches", "dear", "lost")
+    }
+    assert all(expected.values())
+    together = {name: Collect() for name in ("matches", "dear", "lost", "timed_out")}
+    of_table.run(together, process=process, schema=MAIN)
+    assert {name: counted(together[name].rows) for name in expected} == expected
+    assert len(together["timed_out"].rows) == len(together["lost"].rows)
+
+    sinks = {name: Collect() for name in together}
+    taken = iter([["matches", "dear", "lost", "timed_out"], ["lost", "dear", "matches"]])
+
+    def run(drain: bool) -> Any:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **GROUPS, drain=drain)
+        chosen = {name: sinks[name] for name in next(taken)}
+        return stream.run(chosen, process=process, schema=MAIN, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
+
+    counts = observed(run)
+    assert {name: counted(sinks[name].rows) for name in expected} == expected
+    assert counts["bought"] == counts["matches"] == len(sinks["matches"].rows)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum(line.startswith("open") for line in lines) == sum(line.startswith("close") for line in lines) > 4

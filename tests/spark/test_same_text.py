@@ -65,9 +65,26 @@ OF_ALL = [
     "(n >>> 1) = 3",
 ]
 """Conditions that every evaluator knows."""
+
+
+def upper(text: str | None) -> str | None:
+    return None if text is None else text.upper()
+
+
+def part_of_tags(tags: list[str] | None, at: int | None) -> str | None:
+    return None if not tags or at is None else tags[at % len(tags)]
+
+
+UDFS = {"upper_of_session": (upper, "string"), "tag_of_session": (part_of_tags, "string")}
+"""Functions in Python: the session has registered them, and where Spark does not evaluate expressions, they are handed over."""
+OF_UDFS = [
+    "upper_of_session(name) = 'ANN'",
+    "tag_of_session(tags, n) = 'b' OR tag_of_session(tags, n) = 'x'",
+    "lower(upper_of_session(path)) LIKE '%shop%'",
+]
+"""Conditions that every evaluator knows that has these functions."""
 OF_SPARK = [
     "exists(tags, t -> t = lower(name) OR t = 'x')",
-    "upper_of_session(name) = 'ANN'",
     "lower(name) COLLATE UNICODE_CI = 'AÑN'",
     "try_variant_get(parse_json(CASE WHEN js LIKE '{%' THEN js END), '$.n', 'int') = 3",
     "doubled_here(n) = 14",
@@ -75,7 +92,7 @@ OF_SPARK = [
     "map_contains_key(map('a', 1, 'b', 2), try_element_at(tags, 1))",
 ]
 """Conditions that only Spark knows, with functions and a variable of the session."""
-KNOWN = len(OF_ALL)
+ALL, KNOWN = [*OF_ALL, *OF_UDFS, *OF_SPARK], len(OF_ALL) + len(OF_UDFS)
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +101,15 @@ def events(spark: SparkSession) -> Iterator[DataFrame]:
     zone = spark.conf.get("spark.sql.session.timeZone")
     try:
         spark.conf.set("spark.sql.session.timeZone", "Europe/Madrid")
-        spark.udf.register("upper_of_session", lambda text: None if text is None else text.upper(), "string")
+        for name, (function, kind) in UDFS.items():
+            spark.udf.register(name, function, kind)
         spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION doubled_here(x INT) RETURNS BIGINT RETURN 2L * x")
         spark.sql("DECLARE OR REPLACE VARIABLE limit_of_session INT DEFAULT 7")
-        numbers = spark.range(KNOWN + len(OF_SPARK)).withColumnRenamed("id", "c")
+        numbers = spark.range(len(ALL)).withColumnRenamed("id", "c")
         yield spark.sql(ROWS).crossJoin(numbers).withColumn("ts", F.col("c") * 1000 + F.col("id")).localCheckpoint()
     finally:
         for statement in (
-            "FUNCTION IF EXISTS upper_of_session",
+            *(f"FUNCTION IF EXISTS {name}" for name in UDFS),
             "FUNCTION IF EXISTS doubled_here",
             "VARIABLE IF EXISTS limit_of_session",
         ):
@@ -102,7 +120,7 @@ def events(spark: SparkSession) -> Iterator[DataFrame]:
 @cache
 def expected(spark: SparkSession) -> dict[int, list[int]]:
     """The ids of the rows for which Spark finds each condition true."""
-    texts = [*OF_ALL, *OF_SPARK]
+    texts = ALL
     values = spark.sql(ROWS).select("id", *(F.expr(text).alias(f"c{c}") for c, text in enumerate(texts))).collect()
     return {c: sorted(row.id for row in values if row[f"c{c}"]) for c in range(len(texts))}
 
@@ -135,15 +153,13 @@ def test_each_condition_distinguishes_rows(spark: SparkSession, events: DataFram
 
 
 def test_patterns(spark: SparkSession, events: DataFrame) -> None:
-    rows = CEP.pattern(KeyedStream(events, key="id", time="ts"), pattern([*OF_ALL, *OF_SPARK])).select(
-        "a.c AS c", "a.id AS i"
-    )
-    assert by_condition(((row.c, row.i) for row in rows.collect()), KNOWN + len(OF_SPARK)) == whole(spark)
+    rows = CEP.pattern(KeyedStream(events, key="id", time="ts"), pattern(ALL)).select("a.c AS c", "a.id AS i")
+    assert by_condition(((row.c, row.i) for row in rows.collect()), len(ALL)) == whole(spark)
 
 
 def test_measures(spark: SparkSession, events: DataFrame) -> None:
     """The argument of an aggregate over the single event of a match."""
-    texts = [*OF_ALL, *OF_SPARK]
+    texts = ALL
     measures = [f"LAST({of_stage(text)}) AS c{c}" for c, text in enumerate(texts)]
     stream = KeyedStream(events.where("c = 0"), key="id", time="ts")
     rows = CEP.pattern(stream, Pattern.begin("a")).select("a.id AS i", *measures).collect()
@@ -158,7 +174,7 @@ def of_stage(text: str) -> str:
 
 
 def test_clauses(spark: SparkSession, events: DataFrame) -> None:
-    texts = [*OF_ALL, *OF_SPARK]
+    texts = ALL
     names = [f"v{c}" for c in range(len(texts))]
     defined = ", ".join(
         f"{name} AS c = {c} AND ({text})" for c, (name, text) in enumerate(zip(names, texts, strict=True))
@@ -172,7 +188,7 @@ def test_clauses(spark: SparkSession, events: DataFrame) -> None:
 
 
 def test_windows(spark: SparkSession, events: DataFrame) -> None:
-    texts = [*OF_ALL, *OF_SPARK]
+    texts = ALL
     stream = KeyedStream(events.where("c = 0"), key="id", time="ts")
     measures = [f"MAX(CASE WHEN {text} THEN 1 ELSE 0 END) AS c{c}" for c, text in enumerate(texts)]
     rows = window(stream, TumblingWindows.of(timedelta(days=1))).aggregate(*measures).collect()
@@ -183,13 +199,12 @@ def test_windows(spark: SparkSession, events: DataFrame) -> None:
 def test_rules(spark: SparkSession, events: DataFrame, tmp_path: Path) -> None:
     rules = [
         PatternProcessor(f"{c}", 1, Pattern.begin("a").where(f"c = {c} AND ({text})"), select=("a.id AS i",)).to_dict()
-        for c, text in enumerate(OF_ALL)
+        for c, text in enumerate(ALL[:KNOWN])
     ]
     (tmp_path / "rules.json").write_text(json.dumps(rules), encoding="utf-8")
     stream = KeyedStream(events, key="id", time="ts")
-    rows = CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")).output(
-        "matches"
-    )
+    factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
+    rows = CEP.pattern_processors(stream, factory, udfs=UDFS).output("matches")
     pairs = ((int(row.processor_id), int(row.measures["i"])) for row in rows.collect())
     assert by_condition(pairs, KNOWN) == known(spark)
 
@@ -200,9 +215,9 @@ def table_of(events: DataFrame) -> pa.Table:
 
 def test_the_kit_and_the_trace(spark: SparkSession, events: DataFrame) -> None:
     table = table_of(events)
-    harness = match(pattern(OF_ALL), table, time="ts", select=("a.c AS c", "a.id AS i"))
+    harness = match(pattern(ALL[:KNOWN]), table, time="ts", select=("a.c AS c", "a.id AS i"), udfs=UDFS)
     assert by_condition(((row["c"], row["i"]) for row in harness.selected), KNOWN) == known(spark)
-    traced = trace(pattern(OF_ALL), table, time="ts")
+    traced = trace(pattern(ALL[:KNOWN]), table, time="ts", udfs=UDFS)
     assert len(traced.matches) == len(harness.selected)
 
 

@@ -429,7 +429,10 @@ class _Slice:
 
 @dataclass(frozen=True, slots=True)
 class _Portions:
-    """Matches as rows of the kernel, in portions that end at *cuts*."""
+    """Matches as rows of the kernel, in portions that end at *cuts*.
+
+    The column of a single row is contiguous, and that of several rows is not. A kernel would be compiled for both.
+    """
 
     rows: Ints
     nodes: Ints
@@ -441,7 +444,7 @@ class _Portions:
         """Split matches into portions of at most *most* events; a single match may exceed this."""
         from asterism.matching import kernels
 
-        offsets = offsets_of(kernels.lengths(nodes, rows[:, 2]))
+        offsets = offsets_of(kernels.lengths(nodes, np.ascontiguousarray(rows[:, 2])))
         cuts = [0]
         while cuts[-1] < len(rows) or len(cuts) == 1:
             end = int(np.searchsorted(offsets, offsets[cuts[-1]] + most, "right")) - 1
@@ -453,7 +456,7 @@ class _Portions:
 
         begin, end = (self.cuts[min(place, len(self.cuts) - 1)] for place in (number, number + 1))
         rows, offsets = self.rows[begin:end], self.offsets[begin : end + 1] - self.offsets[begin]
-        events, stages = kernels.unfold(self.nodes, rows[:, 2], offsets)
+        events, stages = kernels.unfold(self.nodes, np.ascontiguousarray(rows[:, 2]), offsets)
         return MatchColumns(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
 
 

@@ -142,5 +142,5 @@ class OrderedRows:
                 f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
             )
         times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
-        micros: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
-        return micros
+        micros: Ints = np.array(one_chunk(times).to_numpy(zero_copy_only=False))
+        return micros  # a copy, because Arrow's arrays are read-only, for which all kernels would be compiled once more

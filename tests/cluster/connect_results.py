@@ -1,25 +1,16 @@
-"""Queries over Spark Connect give the results of a classic session over a table, also after a restart from the checkpoint."""
+"""Runs queries over Spark Connect, and compares their results with those of a classic session over a table."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream
 from tests.cluster.over_connect import AGGREGATES, EVENTS, OUTPUTS, clause_of, composed_of, rules_of, windows_of
 from tests.cluster.processes import Process, connect_server
 from tests.spark.streams import FUNNEL, events
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-RUNS = {"pattern": 1}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return outputs_of(RUNS, tmp_path_factory.mktemp("connect"))
 
 
 def outputs_of(runs: dict[str, int], found: Path) -> Path:
@@ -48,11 +39,6 @@ def expected(stream: KeyedStream, name: str, file: Path) -> dict[str, DataFrame]
         return {"matches": clause_of(stream).matches}
     windows = windows_of(stream) if name == "windows" else composed_of(stream)
     return {"results": windows.aggregate(AGGREGATES)}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_results_are_those_of_a_classic_session(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
-    check_results(spark, folder, tmp_path, name)
 
 
 def check_results(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
