@@ -192,30 +192,6 @@ def test_the_same_bytes_do_not_mean_that_a_file_was_not_written(folder: Path) ->
     assert sorted(r.id for r in refused(one.poll() or [])) == ["a", "b"]
 
 
-def test_a_file_that_is_written_all_the_time_holds_up_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_REST", timedelta(seconds=1))  # a busy machine may stop the writer for a moment
-    one = discoverer(folder)
-    one.initial_pattern_processors()
-    ended = threading.Event()
-
-    def scribble() -> None:
-        n = 2
-        while not ended.wait(0.02):
-            n += 1
-            write(folder / "one.json", rule("a", n))
-
-    writer = threading.Thread(target=scribble, daemon=True)
-    with watching(one) as manager:
-        writer.start()
-        manager.wait_for_polls()
-        write(folder / "new.json", rule("d"))
-        manager.wait_for({"a": 1, "b": 2, "c": 3, "d": 1})
-        ended.set()
-        writer.join()
-        last = json.loads((folder / "one.json").read_text())[0]["version"]
-        manager.wait_for({"a": last, "c": 3, "d": 1})
-
-
 def test_the_same_size_and_times_hide_nothing(tmp_path: Path) -> None:
     """Who sets the times back, or writes twice within the resolution of the file system's clock, is seen all the same."""
     path = tmp_path / "rules.json"

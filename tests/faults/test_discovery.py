@@ -127,7 +127,7 @@ def place_of(kind: str, folder: Path) -> Place:
     return HttpPlace(folder)
 
 
-@pytest.mark.parametrize("kind", ["folder", "sqlite"])
+@pytest.mark.parametrize("kind", ["folder"])
 @pytest.mark.parametrize("code", [EIO])
 def test_discovery_survives_each_failure(tmp_path: Path, faults: Faults, kind: str, code: int) -> None:
     """Of its store, and of what is read by Python itself: files, and those of the endpoint."""

@@ -61,25 +61,6 @@ CHAR = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
 """The metadata with which Spark marks a column of CHAR(3)."""
 
 
-def test_a_text_means_the_same_for_char_whoever_evaluates_it(spark: SparkSession) -> None:
-    df = spark.sql("SELECT timestamp_seconds(id) AS ts, 'u' AS user, 'x  ' AS c, struct('x  ' AS c) AS s FROM range(2)")
-    df = df.withColumns({"c": F.col("c").alias("c", metadata=CHAR)})
-    assert df.where("c = 'x'").count() == 2  # Spark pads the literal
-    stream = KeyedStream(df, "user", "ts")
-    for literal, expected in (("x", 0), ("x  ", 2)):
-        condition = f"c = '{literal}'"
-        pattern = Pattern.begin("a").where(condition)
-        python = pattern.where(lambda rows: [True] * rows.num_rows)
-        assert CEP.pattern(stream, pattern).matches.count() == expected
-        assert CEP.pattern(stream, python).matches.count() == expected
-        assert (
-            match_recognize(df, f"ORDER BY ts MEASURES A.ts AS t PATTERN (A) DEFINE A AS {condition}").matches.count()
-            == expected
-        )
-        (row,) = window(stream, WINDOWS).aggregate(f"count_if({condition}) AS n").collect()
-        assert row.n == expected
-
-
 def test_char_as_a_type(spark: SparkSession) -> None:
     """As with ``spark.sql.preserveCharVarcharTypeInfo``."""
     kind = T.StructType([T.StructField("c", T.CharType(3)), T.StructField("v", T.VarcharType(3))])

@@ -10,17 +10,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from asterism import (
     CEP,
     FilePatternProcessorDiscovererFactory,
     KeyedStream,
+    Pattern,
     PatternProcessor,
     interval_join,
     match_recognize,
     window,
 )
-from tests.spark.test_column_types import AB, COLUMNS, WINDOWS, events, types_of, values_of, with_every_type
+from tests.spark.test_column_types import AB, CHAR, COLUMNS, WINDOWS, events, types_of, values_of, with_every_type
 
 pytestmark = pytest.mark.spark
 
@@ -66,3 +68,22 @@ def test_a_column_that_nobody_reads_passes_through_with_its_type(spark: SparkSes
     pattern = CEP.pattern(KeyedStream(with_every_type(arriving), "user", "ts"), AB, key_groups=1)
     pattern.run({"matches": keep}, checkpoint=str(tmp_path / "checkpoint"))
     assert values_of(kept) == values
+
+
+def test_a_text_means_the_same_for_char_whoever_evaluates_it(spark: SparkSession) -> None:
+    df = spark.sql("SELECT timestamp_seconds(id) AS ts, 'u' AS user, 'x  ' AS c, struct('x  ' AS c) AS s FROM range(2)")
+    df = df.withColumns({"c": F.col("c").alias("c", metadata=CHAR)})
+    assert df.where("c = 'x'").count() == 2  # Spark pads the literal
+    stream = KeyedStream(df, "user", "ts")
+    for literal, expected in (("x", 0), ("x  ", 2)):
+        condition = f"c = '{literal}'"
+        pattern = Pattern.begin("a").where(condition)
+        python = pattern.where(lambda rows: [True] * rows.num_rows)
+        assert CEP.pattern(stream, pattern).matches.count() == expected
+        assert CEP.pattern(stream, python).matches.count() == expected
+        assert (
+            match_recognize(df, f"ORDER BY ts MEASURES A.ts AS t PATTERN (A) DEFINE A AS {condition}").matches.count()
+            == expected
+        )
+        (row,) = window(stream, WINDOWS).aggregate(f"count_if({condition}) AS n").collect()
+        assert row.n == expected

@@ -19,12 +19,12 @@ from asterism import (
     multi_join,
     window_join,
 )
-from asterism.joins.types import FULL_OUTER, LEFT_SEMI
+from asterism.joins.types import FULL_OUTER
 from tests.spark import test_multi_join
 from tests.spark.test_stream_joins import ORDERS, PRICES, SECOND, rows
 
 pytestmark = pytest.mark.spark
-FAST = (FULL_OUTER, LEFT_SEMI)
+FAST = (FULL_OUTER,)
 """The types of joins in the fast tests."""
 LEFT = {"l0": "join_twice(amount)", "l1": "(amount <> 4 AND 1 DIV (amount - 4) - step < 5)"}
 RIGHT = {

@@ -22,7 +22,7 @@ from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import Place
 from tests.end_to_end.victim import AB, PASSWORD, disguises, watch
-from tests.kit import FACTOR, until
+from tests.kit import until
 from tests.spark.rules import Event, Found, Watch, at, chain, e, found, rule
 
 pytestmark = pytest.mark.spark
@@ -189,45 +189,6 @@ class Model:
 def some_events(rng: random.Random, first: int, count: int) -> list[Event]:
     users = ["ann", "bob", "cy"]
     return [e(first + n, rng.choice("abcd"), rng.choice(users), rng.randint(1, 2)) for n in range(count)]
-
-
-@pytest.mark.parametrize("seed", range(FACTOR))
-def test_times_are_exact_wherever_micro_batches_end(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """The second version is for the events from second 11 on, the third for those from second 21 on: with other keys, and long
-    after the sets of the versions before have been committed.
-    """
-    rules = [
-        Chain("r", 1, ("a", "b")),
-        Chain("r", 2, ("a", "c"), key=("item",), timestamp=11),
-        Chain("r", 3, ("d", "b"), key=("user", "item"), timestamp=21),
-    ]
-    events = some_events(random.Random(5), 1, 30)
-    expected = Model()
-    expected.announce([rules[0]], 1)
-    expected.announce([rules[1]], 2)
-    expected.batch(events[:14])
-    expected.announce([rules[2]], 3)
-    expected.batch([*events[14:], e(99, "tick")])
-    rng = random.Random(seed)
-    query = Watch(spark, tmp_path)
-
-    def send(rest: list[Event]) -> None:
-        while rest:
-            size = rng.randint(3, 12)
-            query.events(*rng.sample(rest[:size], len(rest[:size])))
-            query.settle()
-            rest = rest[size:]
-
-    query.rules(rules[0].processor)
-    with query.running():
-        for one in rules[:2]:
-            query.taken(one.processor)
-        send(events[:14])
-        query.taken(rules[2].processor)
-        send(events[14:])
-        query.send(e(98, "tick"))
-    assert {version for _, version, *_ in expected.found} == {1, 2, 3}
-    assert query.found == sorted(expected.found)
 
 
 # ---------------------------------------------------------------------- a micro-batch that is repeated

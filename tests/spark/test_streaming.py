@@ -221,16 +221,6 @@ def test_one_shuffle_and_the_filter_before_it(
     assert "ArrowEvalPython" not in plan
 
 
-def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(100)
-    timeless = table.slice(0, 4).set_column(2, SCHEMA.field("ts"), pa.nulls(4, SCHEMA.field("ts").type))
-    write_files(pa.concat_tables([table, timeless]), tmp_path / "in", [50])
-    sinks = {"matches": Collect(), "late": Collect()}
-    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
-    assert sorted(row["id"] for row in sinks["late"].rows) == sorted(timeless.column("id").to_pylist())
-    assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)
-
-
 def test_processing_time_deadlines_fire_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
     pattern = (
         Pattern.begin("a")

@@ -211,3 +211,13 @@ def test_outputs_of_one_query_go_to_their_own_sinks(spark: SparkSession, tmp_pat
     assert ids(sinks["matches"].rows) == ids(expected.matches.toArrow().to_pylist())
     assert ids(sinks["timed_out"].rows) == ids(expected.timed_out.toArrow().to_pylist())
     assert sorted(row["id"] for row in sinks["late"].rows) == sorted(old.column("id").to_pylist())
+
+
+def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(100)
+    timeless = table.slice(0, 4).set_column(2, SCHEMA.field("ts"), pa.nulls(4, SCHEMA.field("ts").type))
+    write_files(pa.concat_tables([table, timeless]), tmp_path / "in", [50])
+    sinks = {"matches": Collect(), "late": Collect()}
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
+    assert sorted(row["id"] for row in sinks["late"].rows) == sorted(timeless.column("id").to_pylist())
+    assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)

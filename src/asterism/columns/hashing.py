@@ -45,6 +45,9 @@ def hash_strings(strings: pa.Array) -> npt.NDArray[np.uint64]:
     _, offsets, data = strings.buffers()
     at = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    at.flags.writeable = values.flags.writeable = (
+        False  # as some buffers are: the kernel is compiled for one kind of arrays
+    )
     out = np.empty(len(strings), np.uint64)
     _hash(at, values, out)
     return mixed(out)  # distributes short strings over all bits
