@@ -5,7 +5,7 @@
 
 PYTHON ?=
 SIZE   ?= S
-JOBS   ?= 2
+JOBS   ?= 3
 EXAMPLES ?= 5
 ARGS   ?=
 

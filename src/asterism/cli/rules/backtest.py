@@ -27,7 +27,6 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asterism.expressions.routines.user_functions import UserFunctions
     from asterism.rules.checking.backtest import BacktestReport
     from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 
@@ -120,9 +119,9 @@ def _report(
     time: str | None,
     lookups: Sequence[tuple[str, str, str]],
     semantics: str,
-    examples: int,
-    udfs: UserFunctions | None,
+    **more: Any,
 ) -> BacktestReport:
+    """:param more: other options of :meth:`asterism.CEP.backtest`"""
     from asterism.discovery.sources.lookup_sources import lookups_of
 
     files = [files_to_read(path) for path in inputs]
@@ -136,8 +135,7 @@ def _report(
             others,
             lookups=lookups_of(lookups),
             semantics=Semantics(semantics),
-            examples=examples,
-            udfs=udfs,
+            **more,
         )
 
 
