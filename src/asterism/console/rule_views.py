@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -235,8 +235,12 @@ class ConsoleRules:
         return CheckedText(item, checked, item)
 
     def _checked_rule(self, item: Any, place: Locate) -> CheckedProcessor:
-        with listed(declared(types_of_signatures(self._udfs()))):
+        with self._functions_listed():
             return check_processor(item, place, self.schema(PATIENCE), self.semantics)
+
+    def _functions_listed(self) -> AbstractContextManager[None]:
+        """Inside of the block, rules can call the functions that the query lists."""
+        return listed(declared(types_of_signatures(self._udfs())))
 
     def _with_unknown(self, checked: CheckedProcessor, place: Locate) -> CheckedProcessor:
         """With warnings of conditions by name that the query has not registered."""
@@ -275,11 +279,11 @@ class ConsoleRules:
                 problems_of_rule = [Problem(*at, error.message, error.detail, error.hint)]
             problems |= {(problem.line, problem.column, problem.message): problem for problem in problems_of_rule}
             shown = shown or checked
-        listed = sorted(problems.values(), key=lambda problem: (problem.line, problem.column))
-        processor = None if shown is None or listed else shown.processor
+        in_order = sorted(problems.values(), key=lambda problem: (problem.line, problem.column))
+        processor = None if shown is None or in_order else shown.processor
         warnings = () if shown is None else shown.warnings
-        more = max(len(listed) - MAX_PROBLEMS, 0)
-        return CheckedText(item, CheckedProcessor(processor, listed[:MAX_PROBLEMS], more, warnings), chosen.item)
+        more = max(len(in_order) - MAX_PROBLEMS, 0)
+        return CheckedText(item, CheckedProcessor(processor, in_order[:MAX_PROBLEMS], more, warnings), chosen.item)
 
     def effect(self, checked: CheckedText) -> dict[str, Any] | None:
         """The effect of saving; None: the rule is invalid."""
@@ -367,7 +371,7 @@ class ConsoleRules:
 
         :raises AsterismError: it, or a rule of the template, is invalid
         """
-        with listed(declared(types_of_signatures(self._udfs()))):
+        with self._functions_listed():
             processors = checked_processors(item, self.schema(PATIENCE), self.semantics)
         return _addition(item, None if is_template(item) else processors[0], author)
 

@@ -86,21 +86,16 @@ def register(connection: duckdb.DuckDBPyConnection, query: str, registered: set[
     from duckdb.func import FunctionNullHandling, PythonUDFType
 
     for name in names:
+        parameters: list[Any] | None
         if name in USER_FUNCTIONS:
-            connection.create_function(
-                name,
-                _of_any_types(USER_FUNCTIONS[name]),
-                None,
-                USER_FUNCTIONS[name].duckdb_result,
-                type=PythonUDFType.ARROW,
-                null_handling=FunctionNullHandling.SPECIAL,
-            )
-            registered.add(name)
-            continue
-        function, parameters, result, nulls = _ROUTINES[name]
+            function = USER_FUNCTIONS[name]
+            call, parameters, result, nulls = _of_any_types(function), None, function.duckdb_result, True
+        else:
+            routine_function, parameters, result, nulls = _ROUTINES[name]
+            call = _unless_empty(routine_function, result)
         connection.create_function(
             name,
-            _unless_empty(function, result),
+            call,
             parameters,
             result,
             type=PythonUDFType.ARROW,

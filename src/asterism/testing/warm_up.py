@@ -53,10 +53,7 @@ _PATTERN = (
     .within(timedelta(seconds=10))
 )
 _RULE = PatternProcessor(
-    "warm-up",
-    1,
-    Pattern.begin("a").where("kind = 'a'").followed_by("b").where("value > 1"),
-    key=("key",),
+    "warm-up", 1, Pattern.begin("a").where("kind = 'a'").followed_by("b").where("value > 1"), key=("key",)
 )
 _NEAR = (
     "PARTITION BY key ORDER BY ts MEASURES MATCH_NUMBER() AS n, LAST(value) AS v PATTERN (A B*) "
