@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -22,6 +24,8 @@ from tests.discovery.postgresql import Server
 from tests.discovery.servers import NoServerError
 from tests.kit import FACTOR, JAVA, Golden
 from tests.reference.engine import run_reference
+from tests.servers.jars import jars
+from tests.servers.kafka import Broker
 
 register("reference", run_reference)
 os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the tests make, too
@@ -50,6 +54,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    connectors: list[Path] = []
+    with suppress(NoServerError):  # without Maven, the tests with a broker say so
+        connectors = jars("kafka")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("asterism tests")
@@ -68,6 +75,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars", ",".join(map(str, connectors)))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -118,3 +126,17 @@ def mariadb_database(mariadb: MariadbServer) -> str:
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     return f"{mariadb.address}/{name}"
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """A Kafka broker. Tests that stop it, or change its settings, start one of their own."""
+    try:
+        server = Broker()
+    except NoServerError as error:
+        pytest.skip(str(error))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

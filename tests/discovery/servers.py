@@ -17,7 +17,7 @@ class NoServerError(Exception):
     """In one line, why there is no server."""
 
 
-def installed(script: str) -> list[str]:
+def installed(script: str, *arguments: str) -> list[str]:
     """The lines that a script prints, which installs a server if there is none.
 
     :raises NoServerError: it cannot be installed
@@ -25,7 +25,9 @@ def installed(script: str) -> list[str]:
     with (Path(tempfile.gettempdir()) / "asterism-servers.lock").open("w") as lock:
         # Tests run in several processes, and a package is installed by one at a time.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run = subprocess.run(["sh", str(SCRIPTS / script)], capture_output=True, text=True, timeout=240, check=False)
+        run = subprocess.run(
+            ["sh", str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=240, check=False
+        )
     if run.returncode != 0:
         raise NoServerError((run.stderr.strip().splitlines() or [f"{script} failed"])[-1])
     return run.stdout.splitlines()
