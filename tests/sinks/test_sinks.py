@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from asterism.errors import SinkError
-from asterism.sinks import ROWS, SqlSink
+from asterism.sinks import SqlSink
+from asterism.sinks.sql import ROWS
 
 ROW = {
     "match_id": "1f", "user": "ann", "count": 2, "share": 0.5, "sure": True, "price": Decimal("1.50"),

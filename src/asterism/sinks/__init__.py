@@ -1,0 +1,8 @@
+"""Sinks that contain each row once, also after a failure. ``docs/sinks.md`` describes them."""
+
+from __future__ import annotations
+
+from asterism.sinks.files import FileSink
+from asterism.sinks.sql import SqlSink
+
+__all__ = ["FileSink", "SqlSink"]
