@@ -308,6 +308,18 @@ CALLS: dict[str, Call] = {
     ),
     "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
     "FileSink": Call(asterism.sinks.FileSink, {"path": "/data/matches", "format": "parquet"}, repr),
+    "KafkaSink": Call(
+        asterism.sinks.KafkaSink,
+        {
+            "servers": "broker1:9092",
+            "topic": "attacks",
+            "key": "match_id",
+            "header": "match_id",
+            "value": "avro",
+            "options": {"kafka.acks": "all"},
+        },
+        repr,
+    ),
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
     **{

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asterism.sinks.files import FileSink
+from asterism.sinks.kafka import KafkaSink
 from asterism.sinks.sql import SqlSink
 
-__all__ = ["FileSink", "SqlSink"]
+__all__ = ["FileSink", "KafkaSink", "SqlSink"]
