@@ -13,7 +13,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all checked lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster soak docs-site notebooks format clean
+.PHONY: help setup demo test test-all checked lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ nemesis: setup ## kill, stop and disturb queries, and compare with a replay; ARG
 
 cluster: setup ## all workloads on a standalone cluster whose workers are killed; ARGS="--size S"
 	$(BIN)/python -m tests.cluster $(ARGS)
+
+hosts: setup ## queries on hosts in network namespaces, whose links are cut and slow; needs root; ARGS="--kinds rules"
+	$(BIN)/python -m tests.hosts $(ARGS)
 
 soak: setup ## a day's events in an hour; memory and state must not grow; ARGS="--minutes 5"
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,14 @@ NO_CACHE = (
 )
 
 
-def program(tmp_path: Path, text: str, argument: str = "") -> str:
+def program(tmp_path: Path, text: str, argument: str = "", **variables: str) -> str:
     """Run it; its standard error."""
     path = tmp_path / "program.py"
     if not path.exists():  # the cache is for one version of a file
         path.write_text(HEAD + text)
     found = subprocess.run(
         [sys.executable, path, argument],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")} | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -92,6 +93,27 @@ values = np.arange(4)
 assert (doubled(values), quadrupled(values), double(2)) == (12, 48, 4)
 """
     assert program(tmp_path, defect + FUNCTIONS + text) == NO_CACHE
+
+
+def test_what_was_compiled_beside_the_package_is_used_where_it_is_read_only(tmp_path: Path) -> None:
+    """As in the image of a container, which another user has built. What was not compiled then is compiled in each process."""
+    text = """
+import sys
+
+if sys.argv[1] == "compiles":
+    module.SECONDS = 0
+    assert doubled(np.arange(4)) == 12
+else:
+    assert module.cache_folder() == sys.path[0] + "/__pycache__"
+    assert doubled(np.arange(4)) == 12
+    assert doubled.compiled.signatures and module._spent == 0
+    module.SECONDS = 0
+    assert doubled(np.arange(4.0)) == 12
+    assert quadrupled(np.arange(4)) == 24
+"""
+    refused = "import sys\n\nif sys.argv[1] == 'read-only':\n" + textwrap.indent(READ_ONLY, "    ")
+    program(tmp_path, refused + FUNCTIONS + text, "compiles", NUMBA_CACHE_DIR="")
+    assert program(tmp_path, refused + FUNCTIONS + text, "read-only", NUMBA_CACHE_DIR="") == NO_CACHE
 
 
 def test_a_first_call_is_not_compiled(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_a_path_is_in_the_default_file_system(default_session: SparkSession, tmp
     default_session.conf.set("fs.defaultFS", "viewfs://everything/")
     default_session.conf.set("fs.viewfs.mounttable.everything.link./data", f"file:{tmp_path}")
     assert checkpoint_files(default_session, "/data/checkpoint") == {}
+    assert resolved(default_session, "/data/checkpoint") == "viewfs://everything/data/checkpoint"
     assert checkpoint_files(default_session, f"file:{tmp_path}/checkpoint") == {CLASS: BY_FILE_SYSTEM}
 
 

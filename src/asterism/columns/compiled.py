@@ -8,13 +8,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
-from numba.core import event
-from numba.core.caching import NullCache
+from numba.core import config, event
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    NullCache,
+    _CacheLocator,
+    _SourceFileBackedLocatorMixin,
+)
 from numba.core.dispatcher import Dispatcher
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -51,10 +58,69 @@ def _compiled_with(function: _F, **options: Any) -> _F:
     try:
         compiled = njit(cache=True, **options)(function)
     except RuntimeError:
-        _warn_of_no_cache()
         compiled = njit(**options)(function)
+        if not _finds_installed(compiled):
+            _warn_of_no_cache()
+    else:
+        _finds_installed(compiled)
     _compiled.append(compiled)
     return cast(_F, compiled)
+
+
+class _BesideModule(_SourceFileBackedLocatorMixin, _CacheLocator):
+    """The folder for the compiled code of a module in its package, which may be read-only."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _BesideModule | None:
+        return cls(py_func, py_file) if Path(py_file).exists() else None
+
+    def get_cache_path(self) -> str:
+        return str(Path(self._py_file).parent / "__pycache__")
+
+
+class _BesideModuleImpl(CompileResultCacheImpl):
+    _locator_classes = [_BesideModule]  # noqa: RUF012 - as numba has it
+
+
+class _InstalledCache(FunctionCache):
+    """What was compiled when the package was installed, by another user or before it became read-only: numba passes over a folder
+    that it cannot write to. Other code is in a *writable* cache.
+    """
+
+    _impl_class = _BesideModuleImpl
+
+    def __init__(self, function: Callable[..., Any], writable: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call] # numba has no types
+        self.writable = writable
+
+    def exists(self) -> bool:
+        return Path(self._cache_path, f"{self._impl.filename_base}.nbi").exists()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        loaded = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return self.writable.load_overload(sig, target_context) if loaded is None else loaded
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self.writable.save_overload(sig, data)
+
+
+def _finds_installed(compiled: Any) -> bool:
+    """Let a function use what was compiled beside its module, and return whether there is anything."""
+    if (
+        not isinstance(compiled, Dispatcher)
+        or getattr(config, "CACHE_DIR", None)
+        or getattr(config, "CACHE_LOCATOR_CLASSES", None)
+    ):
+        return False
+    other: Any = compiled._cache  # type: ignore[attr-defined] # numba has no other way
+    installed = _InstalledCache(compiled.py_func, other)
+    if installed.cache_path == getattr(other, "cache_path", None) or not installed.exists():
+        return False
+    compiled._cache = installed  # type: ignore[attr-defined]
+    return True
 
 
 def cache_folder() -> str | None:
@@ -71,7 +137,11 @@ def _without_cache() -> None:
     _warn_of_no_cache()
     for function in _compiled:
         if isinstance(function, Dispatcher):
-            function._cache = NullCache()  # type: ignore[attr-defined] # numba has no other way
+            cache = function._cache  # type: ignore[attr-defined] # numba has no other way
+            if isinstance(cache, _InstalledCache):
+                cache.writable = NullCache()
+            else:
+                function._cache = NullCache()  # type: ignore[attr-defined]
 
 
 @cache

@@ -37,7 +37,7 @@ _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _STATE_COMPRESSION = "spark.sql.streaming.stateStore.compression.codec"
 _LOCAL, _NOWHERE = "file:", "asterism-no-such-file"
-_DEFAULT_IS_LOCAL: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_DEFAULT_ROOTS: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 _CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 _ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -220,30 +220,39 @@ def _cores_of_worker_memory(spark: SparkSession) -> int:
 
 def is_local(spark: SparkSession, location: str) -> bool:
     """Whether a path or URI is in a local file system. Driver and executors may have different ones, or a shared mount."""
-    return _default_is_local(spark) if is_path(location) else location.startswith(_LOCAL)
+    return (_default_root(spark) if is_path(location) else location).startswith(_LOCAL)
 
 
 def resolved(spark: SparkSession, location: str) -> str:
-    """A location in a local file system as an absolute path, as Spark understands a relative one: in the working directory that
-    this program had when Spark was started.
+    """A location as all processes of a query understand it. In a local file system that is an absolute path; a relative one
+    begins in the working directory that this program had when Spark was started. In another default file system
+    (``spark.hadoop.fs.defaultFS``) it is a URI, since processes other than Spark's take a path for a local one.
     """
-    if is_remote() or not is_path(location) or Path(location).is_absolute() or not is_local(spark, location):
+    if not is_path(location):
+        return location
+    if not is_local(spark, location):
+        return _default_root(spark) + location if location.startswith("/") else _qualified(spark, location)
+    if is_remote() or Path(location).is_absolute():
         return location
     jvm = spark._jvm
     assert jvm is not None
     return str(Path(jvm.java.lang.System.getProperty("user.dir"), location))
 
 
-def _default_is_local(spark: SparkSession) -> bool:
-    """Whether a path without a scheme is in a local file system."""
-    if spark not in _DEFAULT_IS_LOCAL:
-        path = ""
-        try:
-            spark.read.text(f"/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
-        except AnalysisException as error:  # the message has the path with the scheme
-            path = (error.getMessageParameters() or {}).get("path", "")
-        _DEFAULT_IS_LOCAL[spark] = path.startswith(_LOCAL)
-    return _DEFAULT_IS_LOCAL[spark]
+def _default_root(spark: SparkSession) -> str:
+    """The URI of the root of the default file system, such as ``hdfs://namenode:9000``; empty: it is unknown."""
+    if spark not in _DEFAULT_ROOTS:
+        _DEFAULT_ROOTS[spark] = _qualified(spark, "").removesuffix("/")
+    return _DEFAULT_ROOTS[spark]
+
+
+def _qualified(spark: SparkSession, path: str) -> str:
+    """A path as a URI; as it is if Spark does not tell."""
+    try:
+        spark.read.text(f"{path}/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
+    except AnalysisException as error:  # the message has the path with the scheme
+        return str((error.getMessageParameters() or {}).get("path", path)).removesuffix(f"/{_NOWHERE}")
+    return path
 
 
 def stateful_tasks(spark: SparkSession, key_groups: int) -> int:

@@ -1,0 +1,84 @@
+"""The driver of a query on hosts: ``python -m tests.hosts.driver MASTER FILES FOLDER KIND SEED``
+
+Events, the checkpoint and the rows are in HDFS, in *FOLDER*. The folder of this name on the host of the driver has what the test
+and the driver tell each other, and the file of the rules. A query that fails is started again.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
+from tests.hosts.cluster import SETTINGS
+from tests.nemesis.queries import QUERIES, Query
+from tests.nemesis.replay import FINISH, FINISHED, keep_operator
+
+MOST_FAILURES = 10
+PROGRESS = "progress"
+"""A file with the number of the last micro-batch that has ended."""
+
+
+def session(master: str, files: str) -> SparkSession:
+    builder = SparkSession.builder.master(master).appName("asterism on hosts")
+    host = socket.gethostname()
+    for name, value in {**SETTINGS, "spark.driver.host": host, "spark.hadoop.fs.defaultFS": files}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def sinks(query: Query) -> dict[str, Any]:
+    """Each overwrites a folder by batch id. The executors write it."""
+
+    def sink(output: str) -> Any:
+        def written(df: DataFrame, batch_id: int) -> None:
+            df.write.mode("overwrite").parquet(str(query.folder / "out" / output / f"{batch_id}.parquet"))
+
+        return written
+
+    return {output: sink(output) for output in query.outputs}
+
+
+def run(spark: SparkSession, query: Query) -> None:
+    """Until the test says that the input ends, and to its end."""
+    running = query.run(spark, sinks(query), trigger={"processingTime": "0 seconds"})
+    while running.isActive and not (query.folder / FINISH).exists():
+        time.sleep(0.1)
+        progress = running.lastProgress
+        if progress is not None:
+            (query.folder / PROGRESS).write_text(str(progress.batchId))
+    if running.exception() is not None:
+        raise running.exception()
+    running.stop()
+    query.run(spark, sinks(query))
+
+
+def main(master: str, files: str, folder: Path, kind: str, seed: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    query = QUERIES[kind](folder, seed)
+    spark = session(master, files)
+    for _ in range(MOST_FAILURES):
+        try:
+            run(spark, query)
+            break
+        except Exception:
+            traceback.print_exc()
+            sys.stderr.write("the query is started again\n")
+            for left in spark.streams.active:
+                left.stop()
+            time.sleep(1)
+    else:
+        sys.exit(3)
+    spark.stop()
+    (folder / FINISHED).touch()
+
+
+if __name__ == "__main__":
+    with keep_operator(Path(sys.argv[3])):
+        main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

@@ -1,0 +1,206 @@
+"""Queries on a cluster of hosts, while faults happen; and whether their rows are those of a replay."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.hosts.cluster import WORKERS, Cluster
+from tests.hosts.driver import PROGRESS
+from tests.hosts.namespaces import Program
+from tests.hosts.network import Link
+from tests.nemesis.queries import QUERIES, SECONDS
+from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
+
+SEED = 7
+PATIENCE = 240.0
+"""Seconds without a micro-batch after which a query counts as hung."""
+
+
+class Run:
+    """One query on the cluster, from its first event to the end of its input.
+
+    :param name: of the folder of the query, unique on the cluster
+    :param files: how many files of events there are, each a micro-batch
+    """
+
+    def __init__(self, cluster: Cluster, kind: str, name: str, files: int) -> None:
+        self.cluster, self.kind, self.name, self.files = cluster, kind, name, files
+        self.path = cluster.here / name
+        """The folder of the query: in HDFS, and on the host of its driver."""
+        self.rng = random.Random(f"hosts {kind}")
+        self.second = 0.0
+        made = cluster.storage.folder / "made" / name
+        self.query = QUERIES[kind](made, SEED)
+        for number in range(files):
+            self.query.feed(number)
+        cluster.hdfs.shell("-mkdir", "-p", str(self.path))
+        sources = [f"made/{name}/{source}" for source in self.query.sources]
+        cluster.hdfs.shell("-put", "-p", *sources, str(self.path))
+
+    def start(self, driver: str) -> None:
+        """On another driver, what the query itself has stored is in HDFS alone; the file of the rules is brought along."""
+        if driver not in {host.name for host in self.cluster.hosts}:
+            self.cluster.hosts.add(driver)
+        self.driver = driver
+        self.folder.mkdir(exist_ok=True)
+        self.change_rules()
+        arguments = [self.cluster.url, self.cluster.hdfs.uri, str(self.path), self.kind, str(SEED)]
+        self.program: Program = self.cluster.run(driver, self.name, "tests.hosts.driver", *arguments)
+
+    @property
+    def folder(self) -> Path:
+        """Of the query on the host of its driver."""
+        return self.cluster.hosts.all / self.driver / self.name
+
+    @property
+    def committed(self) -> int:
+        """The last micro-batch that has ended."""
+        try:
+            return int((self.folder / PROGRESS).read_text())
+        except (FileNotFoundError, ValueError):
+            return -1
+
+    def change_rules(self) -> None:
+        if self.query.has_rules:
+            self.query.change_rules(self.rng, max(self.committed, 0) * SECONDS)
+            shutil.copy(self.query.folder / "rules.json", self.folder / "rules.new")
+            (self.folder / "rules.new").replace(self.folder / "rules.json")
+
+    def reach(self, batch: int) -> None:
+        """Wait until a micro-batch has ended. Meanwhile, the rules change every few seconds."""
+        moved, before = time.monotonic(), self.committed
+        changed = moved
+        while self.committed < batch:
+            now = time.monotonic()
+            if self.committed != before:
+                before, moved = self.committed, now
+            if now > moved + PATIENCE or self.program.status is not None:
+                raise AssertionError(f"{self.name} hangs after {before}: {self.program.text()[-3000:]}")
+            if now > changed + 4:
+                changed = now
+                self.change_rules()
+            time.sleep(0.1)
+
+    def finish(self) -> Verdict:
+        (self.folder / FINISH).touch()
+        self.program.wait_for(self.folder / FINISHED, PATIENCE)
+        self.program.end(60)
+        return self.check()
+
+    def check(self) -> Verdict:
+        collected = self.cluster.storage.folder / "collected"
+        collected.mkdir(exist_ok=True)
+        self.cluster.hdfs.shell("-get", str(self.path), "collected")
+        query = QUERIES[self.kind](collected / self.name, SEED)
+        return check(query, kept_operator(self.folder), collected / self.name, inserted_ids=False)
+
+    @property
+    def restarts(self) -> int:
+        return self.program.text().count("the query is started again")
+
+
+# ---------------------------------------------------------------------- faults
+
+BEFORE = 2
+"""The micro-batches before a fault."""
+SHORT = 5.0
+"""Seconds of a fault that passes."""
+LOSSY = Link(loss=0.2, delay=0.2)
+
+
+def _cut(run: Run, others: Collection[str], seconds: float | None) -> None:
+    """Cut the first worker off from *others*; None: for good."""
+    hosts = run.cluster.hosts
+    hosts[WORKERS[0]].cut(*(hosts[name] for name in others))
+    if seconds is not None:
+        time.sleep(seconds)
+        hosts.network.mend()
+
+
+def cut_from_driver(run: Run, seconds: float | None = None) -> None:
+    _cut(run, [run.driver], seconds)
+
+
+def cut_from_peers(run: Run, seconds: float | None = None) -> None:
+    _cut(run, WORKERS[1:], seconds)
+
+
+def cut_from_storage(run: Run, seconds: float | None = None) -> None:
+    _cut(run, ["storage"], seconds)
+
+
+def storage_cut_from_all(run: Run) -> None:
+    """For a while."""
+    hosts = run.cluster.hosts
+    hosts["storage"].cut(*hosts)
+    time.sleep(4 * SHORT)
+    hosts.network.mend()
+
+
+def lossy(run: Run) -> None:
+    """All links lose and delay packets, for three micro-batches."""
+    hosts = run.cluster.hosts
+    for host in hosts:
+        host.link(LOSSY, *hosts)
+    run.reach(run.committed + 3)
+    hosts.network.mend()
+
+
+def workers_change(run: Run) -> None:
+    """One is added, and two that have run tasks are lost."""
+    run.cluster.add_worker("worker4")
+    run.cluster.remove_worker(WORKERS[0])
+    run.reach(run.committed + 1)
+    run.cluster.remove_worker(WORKERS[1])
+
+
+def driver_lost(run: Run) -> None:
+    """The query goes on on another host, which has nothing of the first."""
+    run.cluster.hosts.remove(run.driver)
+    run.start("driver2")
+
+
+Fault = Callable[[Run], None]
+FAULTS: dict[str, Fault] = {
+    "none": lambda run: None,
+    "cut from driver 5 s": partial(cut_from_driver, seconds=SHORT),
+    "cut from driver": cut_from_driver,
+    "cut from peers 5 s": partial(cut_from_peers, seconds=SHORT),
+    "cut from peers": cut_from_peers,
+    "cut from storage 5 s": partial(cut_from_storage, seconds=SHORT),
+    "cut from storage": cut_from_storage,
+    "storage cut from all 20 s": storage_cut_from_all,
+    "loss and delay": lossy,
+    "driver lost": driver_lost,
+    "workers change": workers_change,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """:param seconds: from the fault to the end of the next micro-batch; :param starts: of the query after failures"""
+
+    verdict: Verdict
+    seconds: float
+    starts: int
+
+
+def outcome(cluster: Cluster, kind: str, fault: str, name: str, files: int) -> Outcome:
+    """Of a query with a fault in its middle. Afterwards all links are good."""
+    run = Run(cluster, kind, name, files)
+    run.start("driver1")
+    run.reach(BEFORE)
+    begin, before = time.monotonic(), run.committed
+    FAULTS[fault](run)
+    run.reach(before + 1)
+    seconds = time.monotonic() - begin
+    run.reach(files - 1)
+    verdict = run.finish()
+    cluster.hosts.network.mend()
+    return Outcome(verdict, seconds, run.restarts)
