@@ -11,6 +11,7 @@ import pytest
 import asterism
 import asterism.discovery
 import asterism.sinks
+import asterism.sources
 import asterism.testing
 import asterism.trace
 from scripts.site.streams import FOLDER, pictures
@@ -70,7 +71,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     named = set(re.findall(r"\.\. auto\w+:: (\w+)", written))
     public = {
         name
-        for module in (asterism, asterism.testing, asterism.trace, asterism.discovery, asterism.sinks)
+        for module in (asterism, asterism.testing, asterism.trace, asterism.discovery, asterism.sinks, asterism.sources)
         for name in (dir(module) if module is asterism else module.__all__)
     }
     public |= {name for name in vars(asterism.errors) if name.endswith(("Error", "Warning"))}

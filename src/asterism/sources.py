@@ -1,0 +1,177 @@
+"""The records of a source as events, and as dead letters. ``docs/how_to/sources_and_sinks.md`` describes them.
+
+See docs/decisions/0117.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from asterism.arguments import expect, expect_string, shown
+from asterism.columns.internal import internal
+from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["KafkaEvents", "dead_letters", "kafka_events"]
+
+_POSITION = ("topic", "partition", "offset")
+_RECORD = ("key", "value", *_POSITION, "timestamp")
+_DEAD = "dead_letter"
+_HINT = 'kafka_events(records, "ts TIMESTAMP, user STRING", time="ts")'
+_CORRUPT = internal("corrupt")
+
+
+class KafkaEvents:
+    """The records of Kafka as events and dead letters. Created by :func:`kafka_events`."""
+
+    def __init__(self, records: DataFrame, event: Column, reason: Column, columns: list[str], time: str) -> None:
+        from pyspark.sql import functions as F
+
+        letter = ["timestamp", "key", "value", *(["headers"] if "headers" in records.columns else [])]
+        parsed = records.select(*_POSITION, *letter, event.alias("event")).withColumn("reason", reason)
+        is_event = F.col("reason").isNull()
+        values = [F.when(is_event, F.col("event").getField(name)).alias(name) for name in columns]
+        if time == "timestamp" and time not in columns:
+            values.insert(0, F.when(is_event, F.col(time)).alias(time))
+        dead = F.when(~is_event, F.struct(*letter, "reason")).alias(_DEAD)
+        self.all: DataFrame = parsed.select(*values, *_POSITION, dead)
+        """Events and dead letters, for one query that writes both: of a dead letter, all columns of the event are NULL, also its
+        time, so it goes to the output ``late``, from which :func:`dead_letters` takes it.
+        """
+
+    @property
+    def events(self) -> DataFrame:
+        """The events, with ``topic``, ``partition`` and ``offset`` of their records. Dead letters are left out."""
+        return self.all.where(f"{_DEAD} IS NULL").drop(_DEAD)
+
+    @property
+    def dead_letters(self) -> DataFrame:
+        """``topic``, ``partition``, ``offset``, ``timestamp``, ``key`` and ``value`` (both BINARY), ``reason``, and ``headers``
+        if the source has them. A query that writes it reads the topic independently of others.
+        """
+        return dead_letters(self.all)
+
+
+def dead_letters(df: DataFrame) -> DataFrame:
+    """The dead letters among the rows of an output ``late``.
+
+    :param df: rows with the columns of :attr:`KafkaEvents.all`
+    :return: the columns of :attr:`KafkaEvents.dead_letters`. The other rows, ``dead_letter IS NULL``, are late events.
+    :raises StreamDefinitionError: the rows are not those of :func:`kafka_events`
+
+    A runnable example: docs/how_to/sources_and_sinks.md.
+    """
+    columns = getattr(df, "columns", ())
+    missing = [name for name in (*_POSITION, _DEAD) if name not in columns]
+    if missing:
+        raise StreamDefinitionError(
+            f"the rows have no column {missing[0]!r}",
+            "Dead letters are rows of the events that kafka_events(...).all has.",
+            "KeyedStream(kafka_events(...).all, ...), and run({..., 'late': sink}), whose rows have these columns",
+        )
+    return df.where(f"{_DEAD} IS NOT NULL").select(*_POSITION, f"{_DEAD}.*")
+
+
+def kafka_events(records: DataFrame, event: str | StructType | Column, *, time: str) -> KafkaEvents:
+    """Take events out of the records of Spark's source for Kafka. A record that has none becomes a dead letter with a reason, and
+    stops no query.
+
+    The reasons: the record is a tombstone (its value is NULL); the value is not a JSON object, not UTF-8, or has a wrong type in
+    a column, which is named; the value cannot be parsed (another format); the event has no time.
+
+    :param records: the DataFrame of the source: ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, and
+        ``headers`` if it was read with ``includeHeaders``
+    :param event: the schema of JSON objects: ``"ts TIMESTAMP, user STRING"``, or a :class:`~pyspark.sql.types.StructType`. For
+        other formats a column that is a struct, and NULL where the value cannot be parsed: ``from_avro("value", schema, {"mode":
+        "PERMISSIVE"})``, or a function in Python.
+    :param time: the column of the event time. ``timestamp`` is the time of the record if the event has no such column.
+    :return: events and dead letters. The events have the columns of *event*, and ``topic``, ``partition`` and ``offset``. A
+        column that a JSON object lacks is NULL, and a field that the schema lacks is ignored.
+    :raises StreamDefinitionError: the records are not those of Kafka, the schema is invalid, or it has a column of a record's
+        position
+    :raises ColumnNotFoundError: there is no column *time*
+    :raises ColumnTypeError: *event* is no struct
+
+    A runnable example: docs/how_to/sources_and_sinks.md.
+    """
+    from pyspark.sql import Column
+
+    columns = getattr(records, "columns", None)
+    if columns is None or not callable(getattr(records, "select", None)):
+        raise StreamDefinitionError(f"the records must be a DataFrame, not {shown(records)}", hint=_HINT)
+    missing = [name for name in _RECORD if name not in columns]
+    if missing:
+        raise StreamDefinitionError(
+            f"the records have no column {missing[0]!r}",
+            f"Columns: {', '.join(columns)}",
+            'spark.readStream.format("kafka")...load() has them',
+        )
+    expect_string(StreamDefinitionError, time, "the event time must be the name of a column", 'time="ts"')
+    is_json = not isinstance(event, Column)
+    parsed = event if isinstance(event, Column) else _from_json(event)
+    fields = _fields_of(records, parsed)
+    for name in (*_POSITION, _DEAD):
+        if name.lower() in map(str.lower, fields):
+            raise StreamDefinitionError(
+                f"the events have a column {name!r}, like the records",
+                hint="pass a column that is a struct with another name for it, instead of a schema",
+            )
+    if time not in fields and time != "timestamp":
+        raise ColumnNotFoundError.from_missing_and_available(time, fields, "for the event time")
+    return KafkaEvents(records, parsed, _reason(fields, time, is_json=is_json), fields, time)
+
+
+def _from_json(schema: str | StructType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructType
+
+    expect(StreamDefinitionError, schema, str | StructType, "the event must be a schema or a column", _HINT)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    text = F.col("value").cast("string")
+    if isinstance(schema, str):
+        return F.from_json(text, f"{schema.strip().removesuffix(',')}, {_CORRUPT} STRING", options)
+    return F.from_json(text, StructType([*schema.fields]).add(_CORRUPT, StringType()), options)
+
+
+def _fields_of(records: DataFrame, event: Column) -> list[str]:
+    """The columns of the events."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.types import StructType
+
+    try:
+        kind = records.select(event.alias("event")).schema["event"].dataType
+    except AnalysisException as error:
+        raise StreamDefinitionError("the events cannot be parsed", str(error).splitlines()[0], _HINT) from None
+    if not isinstance(kind, StructType):
+        raise ColumnTypeError(f"the event must be a struct, not {kind.simpleString()}", hint=_HINT)
+    return [name for name in kind.names if name != _CORRUPT]
+
+
+def _reason(fields: list[str], time: str, *, is_json: bool) -> Column:
+    """Why a record, with its column ``event``, is a dead letter; NULL: it is none."""
+    from pyspark.sql import functions as F
+
+    event, text = F.col("event"), F.col("value").cast("string")
+    of_time = event.getField(time) if time in fields else F.col("timestamp")
+    reason = F.when(F.col("value").isNull(), "the value is NULL (a tombstone)")
+    if is_json:
+        corrupt = event.isNull() | event.getField(_CORRUPT).isNotNull()
+        texts = F.from_json(text, "MAP<STRING, STRING>")
+        wrong = [
+            F.when(texts.getItem(name).isNotNull() & event.getField(name).isNull(), F.lit(name)) for name in fields
+        ]
+        reason = (
+            reason.when(~F.is_valid_utf8(text), "the value is not UTF-8")
+            .when(corrupt & F.json_object_keys(text).isNull(), "the value is not a JSON object")
+            .when(corrupt, F.concat(F.lit("wrong type: "), F.concat_ws(", ", *wrong)))
+        )
+    else:
+        # from_avro in PERMISSIVE mode returns a struct of NULLs.
+        is_empty = reduce(and_, (event.getField(name).isNull() for name in fields), F.lit(True))
+        reason = reason.when(is_empty, "the value cannot be parsed")
+    return reason.when(of_time.isNull(), f"there is no event time {time!r}")
