@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,26 +20,21 @@ from asterism.discovery.sources.documents import (
     MAX_BYTES,
     MAX_TOTAL,
     SUFFIXES,
-    WHOLE,
     check_number,
     paths_at,
     read_document,
     read_file,
     unreadable,
 )
-from asterism.discovery.sources.polling import Items, PollingDiscoverer
+from asterism.discovery.sources.polling import PollingDiscoverer
+from asterism.discovery.sources.several_documents import SeveralDocuments, WatchedDocument
 from asterism.errors import PatternProcessorError, RuleSourceError
-from asterism.rules.definition.processor import PatternProcessor, Slot, fits
 from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
 from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
-    RefusedProcessor,
     checked_interval,
-    duplicate,
-    good_first,
-    slots_of,
 )
 
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
@@ -243,12 +239,8 @@ def _check_size(location: str, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedFile:
-    """The processors of a file, and its ids when it was last readable, each with whether it is a shadow (None: unknown)."""
-
     content: _Content
-    discovered: Sequence[Discovered]
-    ids: tuple[tuple[str, bool | None], ...] | None
-    items: Items
+    document: WatchedDocument
 
 
 class FileDiscoverer(PollingDiscoverer):
@@ -259,8 +251,7 @@ class FileDiscoverer(PollingDiscoverer):
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
         self.place = _Folder(path) if isinstance(path, Path) else _Store(path)
         self._files: dict[str, _WatchedFile] | None = None
-        self._holders: dict[Slot, str] = {}
-        """For each id and shadow, the file whose processor counts."""
+        self._documents: SeveralDocuments[str] = SeveralDocuments()
 
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
@@ -289,43 +280,7 @@ class FileDiscoverer(PollingDiscoverer):
         if self._files is not None and {name: file.content for name, file in files.items()} == taken:
             return None
         self._files = files
-        return self._of_all(files)
-
-    def _of_all(self, files: Mapping[str, _WatchedFile]) -> list[Discovered]:
-        """Combine all files. If several files have an id, the first one that had it counts, even while it is invalid there,
-        because otherwise a mistake would bring another rule into force. Others may have versions that come into force in turn
-        with those of the first.
-        """
-        slots = {
-            name: {
-                slot
-                for processor in files[name].discovered
-                if not _is_unidentified(processor)
-                for slot in slots_of(processor)
-            }
-            for name in sorted(files)
-        }
-        holders = {slot: name for slot, name in self._holders.items() if slot in slots.get(name, ())}
-        for name, those in slots.items():
-            for slot in those:
-                holders.setdefault(slot, name)
-        self._holders = holders
-        accepted: dict[Slot, list[PatternProcessor]] = {}
-        for name in slots:
-            for processor in files[name].discovered:
-                if isinstance(processor, PatternProcessor) and holders[processor.slot] == name:
-                    accepted.setdefault(processor.slot, []).append(processor)
-        kept: list[Discovered] = []
-        for name in slots:
-            for processor in files[name].discovered:
-                if isinstance(processor, PatternProcessor) and holders[processor.slot] != name:
-                    others = accepted.get(processor.slot, [])
-                    if others and fits(processor, others):
-                        others.append(processor)
-                    else:
-                        processor = duplicate(processor, others, holders[processor.slot])
-                kept.append(processor)
-        return good_first(kept)
+        return self._documents.combined({name: file.document for name, file in files.items()})
 
 
 def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:
@@ -339,22 +294,10 @@ def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]
 
 
 def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
-    kept = content.kept()
-    ids, items = (None, Items()) if last is None else (last.ids, last.items)
-    discovered: list[Discovered]
-    try:
+    def items() -> Sequence[Any]:
         if content.problem is not None:
             raise content.problem
-        discovered = items.processors(read_document(content.text, name).items, name)
-    except PatternProcessorError as error:
-        if ids is None:
-            discovered = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
-        else:
-            discovered = [RefusedProcessor(id, error, place=name, shadow=shadow) for id, shadow in ids]
-        return _WatchedFile(kept, discovered, ids, items)
-    identified = ((processor.id, processor.shadow) for processor in discovered if not _is_unidentified(processor))
-    return _WatchedFile(kept, discovered, tuple(dict.fromkeys(identified)), items)
+        return read_document(content.text, name).items
 
-
-def _is_unidentified(processor: Discovered) -> bool:
-    return isinstance(processor, RefusedProcessor) and processor.unidentified
+    document = WatchedDocument.of(name, items, None if last is None else last.document)
+    return _WatchedFile(content.kept(), document)
