@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from asterism.discovery import (
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
+        KafkaPatternProcessorDiscovererFactory,
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
@@ -145,6 +146,7 @@ __all__ = [
     "InputSelection",
     "IterativeCondition",
     "JoinedStream",
+    "KafkaPatternProcessorDiscovererFactory",
     "KeyedStream",
     "ListState",
     "Lookup",
@@ -222,7 +224,8 @@ __all__ = [
 _NAMES = {
     "discovery": [
         "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
-        "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
+        "KafkaPatternProcessorDiscovererFactory", "SqlPatternProcessorDiscovererFactory",
+        "UrlPatternProcessorDiscovererFactory",
     ],
     "operators.state.keyed_state": [
         "AggregateFunction", "AggregatingState", "BroadcastListState", "BroadcastMapState", "BroadcastValueState",

@@ -50,6 +50,7 @@ from asterism import (
     Input,
     InputSelection,
     IterativeCondition,
+    KafkaPatternProcessorDiscovererFactory,
     ListState,
     Lookup,
     MapState,
@@ -74,7 +75,7 @@ from asterism import (
     ValueState,
 )
 from asterism import Any as AnyTrigger
-from asterism.discovery import FileLookupSource, SqlLookupSource, create_pattern_processor_table
+from asterism.discovery import FileLookupSource, KafkaLookupSource, SqlLookupSource, create_pattern_processor_table
 from asterism.discovery.sources.lookup_sources import source_of
 from asterism.errors import AsterismError, StateError
 from asterism.patterns.compiler import compile_pattern
@@ -426,6 +427,14 @@ CALLS: dict[str, Call] = {
     ),
     "FileLookupSource": Call(FileLookupSource, {"path": "limits.csv"}, repr),
     "SqlLookupSource": Call(SqlLookupSource, {"url": "sqlite:///a.db", "table": "limits", "connect_args": {}}, repr),
+    "KafkaLookupSource": Call(
+        KafkaLookupSource, {"servers": "127.0.0.1:9", "topic": "limits", "options": {"client.id": "a"}}, repr
+    ),
+    "KafkaPatternProcessorDiscovererFactory": Call(
+        KafkaPatternProcessorDiscovererFactory,
+        {"servers": "127.0.0.1:9", "topic": "rules", "interval": SECOND, "options": {"client.id": "a"}},
+        repr,
+    ),
     "UrlPatternProcessorDiscovererFactory": Call(
         UrlPatternProcessorDiscovererFactory, {"url": "http://127.0.0.1:9/rules", "interval": SECOND}
     ),

@@ -16,9 +16,11 @@ from pathlib import Path
 import psycopg
 import pymysql
 import yaml
+from confluent_kafka import Producer
 
 from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
+    KafkaPatternProcessorDiscovererFactory,
     SqlPatternProcessorDiscovererFactory,
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
@@ -27,6 +29,7 @@ from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from tests.discovery.kit import INTERVAL, Rule
 from tests.discovery.mariadb import USER, MariadbServer
 from tests.discovery.postgresql import Server
+from tests.servers.kafka import SECONDS, Broker
 
 
 class Place(ABC):
@@ -289,6 +292,43 @@ class UrlPlace(Place):
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
+
+
+class TopicPlace(Place):
+    """A compacted topic, whose records are those of a transaction for each set."""
+
+    secret = "swordfish-0123456789"
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self.broker, self.topic = broker, topic
+        self._producer = Producer(
+            {"bootstrap.servers": broker.address, "transactional.id": topic, "log_level": 0, "linger.ms": 0}
+        )
+        self._producer.init_transactions(SECONDS)
+        self._keys: set[str] = set()
+        self.mend()
+
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        options = {"sasl.password": self.secret, "security.protocol": "PLAINTEXT"}
+        return KafkaPatternProcessorDiscovererFactory(
+            self.broker.address, self.topic, interval=interval, options=options
+        )
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        """Each version and shadow of a rule has a key of its own."""
+        values = {f"{rule['id']}@{rule['version']}": json.dumps(rule) for rule in rules}
+        self._producer.begin_transaction()
+        for key in sorted(self._keys | values.keys()):
+            self._producer.produce(self.topic, values.get(key), key, hash(key) % 2)
+        self._producer.commit_transaction(SECONDS)
+        self._keys = {*values}
+
+    def break_it(self) -> None:
+        self.broker.delete_topic(self.topic)
+        self._keys = set()
+
+    def mend(self) -> None:
+        self.broker.create_topic(self.topic, 2, {"cleanup.policy": "compact"})
 
 
 def touch(path: Path) -> None:

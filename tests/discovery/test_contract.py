@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,11 @@ from tests.discovery.places import (
     PostgresqlPlace,
     SqlitePlace,
     StorePlace,
+    TopicPlace,
     UrlPlace,
 )
+
+_numbers = count(1)
 
 
 @pytest.fixture(params=["yaml", "store", "postgresql", "url"])
@@ -44,6 +48,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             made = PostgresqlPlace(request.getfixturevalue("postgresql"), request.getfixturevalue("database"))
         case "mariadb":
             made = MariadbPlace(request.getfixturevalue("mariadb"), request.getfixturevalue("mariadb_database"))
+        case "topic":
+            made = TopicPlace(request.getfixturevalue("broker"), f"rules-{next(_numbers)}")
         case "url":
             made = UrlPlace()
         case suffix:

@@ -1,4 +1,4 @@
-"""The contract of discoverers in the places that the fast tests leave out: files of the kinds of others, and other databases."""
+"""The contract of discoverers in the places that the fast tests leave out: other files and databases, and topics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from tests.discovery.places import Place
 globals().update({name: test for name, test in vars(fast).items() if name.startswith("test_")})
 
 
-@pytest.fixture(params=["json", "folder", "sqlite", "mariadb"])
+@pytest.fixture(params=["json", "folder", "sqlite", "mariadb", "topic"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield from fast.opened(request, tmp_path)

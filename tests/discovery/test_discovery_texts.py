@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from asterism.cli.main import main
 from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
     HttpPatternProcessorDiscovererFactory,
+    KafkaPatternProcessorDiscovererFactory,
     SqlPatternProcessorDiscovererFactory,
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
@@ -108,6 +110,16 @@ def sql(url: str) -> Callable[[], object]:
     return lambda: begin(SqlPatternProcessorDiscovererFactory(url))
 
 
+def topic(options: dict[str, Any]) -> Callable[[], object]:
+    return lambda: begin(KafkaPatternProcessorDiscovererFactory("broker:9092", "rules", options=options))
+
+
+def without_client() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "confluent_kafka", None)
+        return topic({})()
+
+
 def endpoint(**options: Any) -> Callable[[], object]:
     return lambda: HttpPatternProcessorDiscovererFactory(8473, **{"token": TOKEN, "state": "set.json", **options})
 
@@ -132,6 +144,13 @@ ERRORS: dict[str, Callable[[], object]] = {
     "url_with_password": lambda: UrlPatternProcessorDiscovererFactory("https://user:hunter2@example.com/rules.json"),
     "url_header": lambda: UrlPatternProcessorDiscovererFactory("https://example.com/", headers={"X": "a\nb"}),
     "url_refuses": lambda: begin(UrlPatternProcessorDiscovererFactory("http://127.0.0.1:1/rules.json?token=hunter2")),
+    "topic_servers": lambda: KafkaPatternProcessorDiscovererFactory("127.0.0.1;9092", "rules"),
+    "topic_server_with_password": lambda: KafkaPatternProcessorDiscovererFactory("rules:hunter2@broker:9092", "rules"),
+    "topic_name": lambda: KafkaPatternProcessorDiscovererFactory("broker:9092", "fraud/rules"),
+    "topic_option_is_set": topic({"isolation.level": "read_uncommitted"}),
+    "topic_option_unknown": topic({"sasl.pasword": "hunter2"}),
+    "topic_option_invalid": topic({"security.protocol": "hunter2", "sasl.password": "hunter2"}),
+    "topic_without_client": without_client,
     "endpoint_token": endpoint(token="short"),
     "endpoint_in_clear": endpoint(host="0.0.0.0"),
     "endpoint_version_is_there": two_versions,

@@ -102,6 +102,10 @@ class Broker:
         admin = self.admin()  # which must live until the result is there
         admin.create_topics([topic])[name].result(SECONDS)
 
+    def delete_topic(self, name: str) -> None:
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(SECONDS)
+
     def add_partitions(self, topic: str, total: int) -> None:
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(SECONDS)

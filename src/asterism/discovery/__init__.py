@@ -1,11 +1,12 @@
-"""Sources of pattern processors: files, databases and HTTP. ``docs/rules.md`` describes how to use them.
+"""Sources of pattern processors: files, databases, topics of Kafka and HTTP. ``docs/rules.md`` describes how to use them.
 
 Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways to find updates that it lists.
 """
 
 from asterism.discovery.rest.endpoint import HttpPatternProcessorDiscovererFactory
 from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory
-from asterism.discovery.sources.lookup_sources import FileLookupSource, SqlLookupSource
+from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory
+from asterism.discovery.sources.lookup_sources import FileLookupSource, KafkaLookupSource, SqlLookupSource
 from asterism.discovery.sources.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
 from asterism.rules.publishing.lookup_watch import LookupSource
@@ -15,6 +16,8 @@ __all__ = [
     "FileLookupSource",
     "FilePatternProcessorDiscovererFactory",
     "HttpPatternProcessorDiscovererFactory",
+    "KafkaLookupSource",
+    "KafkaPatternProcessorDiscovererFactory",
     "LookupSource",
     "SqlLookupSource",
     "SqlPatternProcessorDiscovererFactory",

@@ -1,12 +1,14 @@
-"""The sources of lookup tables: files and databases."""
+"""The sources of lookup tables: files, databases and topics of Kafka."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,14 @@ from pyarrow import fs
 from asterism.arguments import described, expect, expect_string, shown
 from asterism.columns.arrays import one_chunk
 from asterism.columns.event_files import FORMATS, read_bounded
+from asterism.discovery.sources.compacted_topic import (
+    CompactedTopic,
+    KafkaClient,
+    TopicRecord,
+    checked_options,
+    checked_servers,
+    checked_topic,
+)
 from asterism.discovery.sources.database import Database, parsed_url, shown_url
 from asterism.discovery.sources.file import absolute_location, is_in_store
 from asterism.discovery.sources.sql_table import split_name
@@ -100,9 +110,6 @@ class FileLookupSource(LookupSource):
         system, _ = opened(self.path)
         tables: list[pa.Table] = []
         read = size = 0
-        # In a text file, timestamps may have a zone, or none.
-        texts = [field.with_type(pa.string()) if _is_instant(field) else field for field in columns or ()]
-        as_texts = None if columns is None else pa.schema(texts)
         for path, _, _ in self._files():
             kind = next((FORMATS[end] for end in FORMATS if path.endswith(end)), None)
             if kind is None:
@@ -114,14 +121,10 @@ class FileLookupSource(LookupSource):
             try:
                 opener = system.open_input_file if kind == "parquet" else system.open_input_stream
                 with opener(path) as file:
-                    table = read_bounded(file, kind, columns if kind == "parquet" else as_texts, check)
+                    table = _rows_in(file, kind, columns, path, check)
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                 raise RuleSourceError(f"{path} cannot be read", described(error).splitlines()[0]) from None
             read, size = read + table.num_rows, size + table.nbytes
-            for field in columns or ():
-                if _is_instant(field) and field.name in table.column_names and kind != "parquet":
-                    values = _values_of(one_chunk(table.column(field.name)), field, path)
-                    table = table.set_column(table.column_names.index(field.name), field, values)
             tables.append(table)
         try:
             return pa.concat_tables(tables, promote_options="permissive")
@@ -198,6 +201,81 @@ class SqlLookupSource(LookupSource):
             _check_size(self.table, count, size)
             batches.append(batch)
         return pa.Table.from_batches(batches, selected)
+
+
+class KafkaLookupSource(LookupSource):
+    """The rows of a compacted topic of Kafka.
+
+    :param servers: the addresses of brokers, as ``bootstrap.servers`` of Kafka: ``broker1:9092,broker2:9092``
+    :param topic: its name. The key of a record is that of the row; the value is the row, a JSON object with all columns, also
+        those of the key; without a value (a tombstone), the record removes the row. ``cleanup.policy`` must be ``compact``.
+    :param options: further options of the client, those of librdkafka; their values are shown nowhere
+    :raises PatternProcessorError: the servers, the topic or the options are invalid
+
+    The columns are inferred from the rows, unless the lookup declares them. Needs the extra ``kafka``.
+
+    >>> KafkaLookupSource("broker:9092", "limits", options={"sasl.password": "secret"})
+    KafkaLookupSource('broker:9092', 'limits', options=['sasl.password'])
+    """
+
+    def __init__(self, servers: str, topic: str, *, options: Mapping[str, Any] | None = None) -> None:
+        self.servers, self.topic = checked_servers(servers), checked_topic(topic)
+        self.options = checked_options(options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.servers!r}, {self.topic!r}, options={list(self.options)})"
+
+    def schema(self) -> pa.Schema:
+        return self._read(None).schema
+
+    def read(self, schema: pa.Schema) -> pa.Table:
+        return self._read(schema)
+
+    def state(self) -> Any:
+        with closing(KafkaClient(self.servers, self.options)) as client:
+            return client.extent(self.topic)
+
+    def _read(self, columns: pa.Schema | None) -> pa.Table:
+        with closing(KafkaClient(self.servers, self.options)) as client:
+            records = CompactedTopic(client, self.topic, MAX_ROWS, MAX_BYTES).poll()
+        texts = pa.BufferReader(b"\n".join(map(_line_of, records.values())))
+        if not records:
+            return pa.schema([] if columns is None else columns).empty_table()
+        try:
+            return _rows_in(texts, "json", columns, self.topic, partial(_check_size, self.topic))
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise RuleSourceError(
+                f"the topic {self.topic!r} cannot be read", described(error).splitlines()[0]
+            ) from None
+
+
+def _line_of(record: TopicRecord) -> bytes:
+    """The row in a record, as one line.
+
+    :raises PatternProcessorError: it is not a JSON object
+    """
+    try:
+        row = json.loads(record.value)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict) or record.key is None:
+        problem = "is not a JSON object" if record.key is not None else "has no key"
+        raise RuleSourceError(f"the record in {record.place} {problem}", hint='{"customer": "a", "max": 1000}')
+    return record.value.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _rows_in(file: Any, kind: str, columns: pa.Schema | None, what: str, check: Callable[[int, int], None]) -> pa.Table:
+    """The rows of one file. *check* raises an error if they are too many."""
+    if kind == "parquet" or columns is None:
+        return read_bounded(file, kind, columns, check)
+    # In a text, timestamps may have a zone, or none.
+    texts = pa.schema([field.with_type(pa.string()) if _is_instant(field) else field for field in columns])
+    table = read_bounded(file, kind, texts, check)
+    for field in columns:
+        if _is_instant(field) and field.name in table.column_names:
+            values = _values_of(one_chunk(table.column(field.name)), field, what)
+            table = table.set_column(table.column_names.index(field.name), field, values)
+    return table
 
 
 def _is_instant(field: pa.Field) -> bool:

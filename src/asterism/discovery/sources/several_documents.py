@@ -26,11 +26,14 @@ class WatchedDocument:
     items: Items
 
     @classmethod
-    def of(cls, place: str, read: Callable[[], Sequence[Any]], last: WatchedDocument | None) -> WatchedDocument:
+    def of(
+        cls, place: str, read: Callable[[], Sequence[Any]], last: WatchedDocument | None, whole: str = WHOLE
+    ) -> WatchedDocument:
         """Read a document. If it cannot be read, each processor that it last had is refused, and so stays in force.
 
         :param read: returns the items, or raises PatternProcessorError
         :param last: the document as it was before
+        :param whole: replaces the id if the document has never been readable
         """
         ids, items = (None, Items()) if last is None else (last.ids, last.items)
         discovered: list[Discovered]
@@ -38,7 +41,7 @@ class WatchedDocument:
             discovered = items.processors(read(), place)
         except PatternProcessorError as error:
             if ids is None:
-                discovered = [RefusedProcessor(WHOLE, error, place=place, unidentified=True)]
+                discovered = [RefusedProcessor(whole, error, place=place, unidentified=True)]
             else:
                 discovered = [RefusedProcessor(id, error, place=place, shadow=shadow) for id, shadow in ids]
             return cls(place, discovered, ids, items)
