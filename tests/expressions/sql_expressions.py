@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F

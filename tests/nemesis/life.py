@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.nemesis.queries import QUERIES, SECONDS
 from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
+from tests.nemesis.storages import Checkpoint, Storage
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = Path(__file__).parent / "inject"
@@ -50,6 +51,8 @@ FAULTS: list[tuple[str, str]] = [
     (KILL, SELF), (KILL, SELF), (KILL, SELF), (KILL, JVM), (KILL, DRIVER), (KILL, ALL),
     (STOP, SELF), (STOP, JVM), (STOP, DRIVER), (ERROR, SELF), (CLOCK, SELF),
 ]  # fmt: skip
+STORED = "storage"
+"""A point that is at no function: the storage of the checkpoint is harmed."""
 MOST_FAILURES = 20
 """One after the other, without a micro-batch between them: the query cannot go on."""
 IN_THE_DRIVER = ("sink.", "batch.")
@@ -123,6 +126,8 @@ class Life:
     faults: Sequence[Fault]
     tell: Callable[[str], None] = lambda _: None
     java: str = ""
+    storage: Storage | None = None
+    """Where its checkpoint is; None: in its folder."""
     patience: float = 300.0
     """Seconds without a micro-batch after which the query counts as hung."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -131,6 +136,7 @@ class Life:
     def __post_init__(self) -> None:
         (self.folder / crash_points.PASSED).mkdir(parents=True, exist_ok=True)
         self.query = QUERIES[self.kind](self.folder, self.seed)
+        self.checkpoint = Checkpoint(self.folder, self.storage)
         self.rng = random.Random(f"life {self.seed}")
         self.victim: subprocess.Popen[bytes] | None = None
         self.fed = 0
@@ -208,7 +214,7 @@ class Life:
 
     @property
     def committed(self) -> int:
-        return _newest(self.query.checkpoint / "commits") + 1
+        return self.checkpoint.newest("commits") + 1
 
     # ------------------------------------------------------------------ its life
 
@@ -228,6 +234,7 @@ class Life:
                 self.victim.wait(timeout=30)
         finally:
             self.bury()
+        self.checkpoint.fetched()
         return check(self.query, kept_operator(self.folder), self.folder)
 
     def wait(self, condition: Callable[[], bool], until: float = float("inf")) -> bool:
@@ -243,7 +250,12 @@ class Life:
         fault, begin = outcome.fault, time.monotonic()
         fired = self.folder / f"fired-{fault.number}"
         before = self.committed
-        if fault.point in FILES:
+        if fault.point == STORED:
+            assert self.storage is not None
+            self.storage.harm(fault.target, fault.seconds)
+            fired.touch()
+            self.wait(lambda: False, fault.seconds)
+        elif fault.point in FILES:
             self.strike_at_file(fault)
         else:
             new = self.folder / "fault.new"
@@ -255,7 +267,7 @@ class Life:
             self.wait(lambda: fired.exists() or self.committed >= before + 5)
         outcome.hit = fired.exists()
         if outcome.hit:
-            outcome.batch = _newest(self.query.checkpoint / "offsets")
+            outcome.batch = self.checkpoint.newest("offsets")
             if self.rng.random() < 0.7:
                 self.change_rules()  # before what failed is repeated
             hit_at = self.committed
@@ -266,14 +278,14 @@ class Life:
         self.tell(f"  {self.kind} {self.seed}: {fault}: " + ("hit, recovered" if outcome.hit else "not passed"))
 
     def strike_at_file(self, fault: Fault) -> None:
-        folder = self.query.checkpoint / FILES[fault.point]
-        seen = _count(folder)
+        part = FILES[fault.point]
+        seen = self.checkpoint.count(part)
         self.wait((self.folder / "processes.json").exists)
         passed = 0
         while passed < fault.passing:
             self.tick()
             for _ in range(200):  # more often than the rest is looked at
-                now = _count(folder)
+                now = self.checkpoint.count(part)
                 if now > seen:
                     passed, seen = passed + 1, now
                     break
@@ -290,13 +302,3 @@ def _members(session: int) -> Iterator[int]:
                 yield int(process.name)
         except (ProcessLookupError, FileNotFoundError):
             continue
-
-
-def _newest(folder: Path) -> int:
-    return max((int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()), default=-1)
-
-
-def _count(folder: Path) -> int:
-    if folder.name != "state":
-        return _newest(folder)
-    return sum(1 for path in folder.rglob("*") if path.name.endswith((".changelog", ".zip")))

@@ -58,9 +58,11 @@ class Query(ABC):
 
     def __init__(self, folder: Path, seed: int, *, key_groups: int = 4, size: int = 40) -> None:
         self.folder, self.seed, self.key_groups, self.size = folder, seed, key_groups, size
+        self.location = str(self.checkpoint)
 
     @property
     def checkpoint(self) -> Path:
+        """As a replay reads it; the query itself has it at ``location``."""
         return self.folder / "checkpoint"
 
     # ------------------------------------------------------------------ what comes
@@ -120,7 +122,7 @@ class PatternQuery(Query):
 
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
         stream = CEP.pattern(self.events(spark), self.pattern, key_groups=self.key_groups)
-        return stream.run(sinks, checkpoint=str(self.checkpoint), **how)
+        return stream.run(sinks, checkpoint=self.location, **how)
 
 
 FAILING = "kind = 'a' AND CAST(CASE WHEN x > 96 THEN kind ELSE '1' END AS INT) = 1"
@@ -202,7 +204,7 @@ class RulesQuery(Query):
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
         factory = FilePatternProcessorDiscovererFactory(self.rules_file, interval=INTERVAL)
         stream = CEP.pattern_processors(self.events(spark), factory, key_groups=self.key_groups, on_error="disable")
-        return stream.run(sinks, checkpoint=str(self.checkpoint), **how)
+        return stream.run(sinks, checkpoint=self.location, **how)
 
 
 class WindowQuery(Query):
@@ -222,7 +224,7 @@ class WindowQuery(Query):
             allowed_lateness=timedelta(seconds=40), key_groups=self.key_groups,
         )  # fmt: skip
         measures = ["count(*) AS n", "sum(x) AS total", "max_by(kind, x) AS kind_of_max"]
-        return windowed.run(sinks, aggregate=measures, checkpoint=str(self.checkpoint), **how)
+        return windowed.run(sinks, aggregate=measures, checkpoint=self.location, **how)
 
     def row_id(self, output: str, row: Mapping[str, Any]) -> str:
         return f"{row['user']} {utc(row['window_start'])} {row['firing']}"
@@ -262,7 +264,7 @@ class OperatorQuery(Query):
         moves = KeyedStream(self.read(spark, "moves", MOVES), "account", "t", max_out_of_orderness=DELAY)
         fees = BroadcastStream(self.read(spark, "fees", FEES), "t")
         stream = connect(Ledger(), moves=moves, fees=fees, key_groups=self.key_groups)
-        return stream.run(sinks, checkpoint=str(self.checkpoint), **how)
+        return stream.run(sinks, checkpoint=self.location, **how)
 
     def row_id(self, output: str, row: Mapping[str, Any]) -> str:
         return str(row["id"])
@@ -285,7 +287,7 @@ class RowPatternQuery(Query):
     def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
         events = self.read(spark, "events", EVENTS)
         stream = match_recognize(events, self.clause, max_out_of_orderness=DELAY, key_groups=self.key_groups)
-        return stream.run(sinks, checkpoint=str(self.checkpoint), **how)
+        return stream.run(sinks, checkpoint=self.location, **how)
 
     def row_id(self, output: str, row: Mapping[str, Any]) -> str:
         return f"{row['user']} {row['number']}"
@@ -335,7 +337,7 @@ class JoinQuery(ClicksQuery):
         clicks = KeyedStream(
             self.read(spark, "right", CLICKS), "who", "at", order_by=self.order_by, max_out_of_orderness=DELAY
         )
-        return self.join(events, clicks).run(sinks, checkpoint=str(self.checkpoint), **how)
+        return self.join(events, clicks).run(sinks, checkpoint=self.location, **how)
 
     order_by: ClassVar[list[str]] = []
 
@@ -400,7 +402,7 @@ class MultiJoinQuery(ClicksQuery):
             prefix={"views": "view_"},
             key_groups=self.key_groups,
         )
-        return joined.run(sinks, checkpoint=str(self.checkpoint), **how)
+        return joined.run(sinks, checkpoint=self.location, **how)
 
     def row_id(self, output: str, row: Mapping[str, Any]) -> str:
         return f"{row['item']} {row['click']} {row['view_view']}"

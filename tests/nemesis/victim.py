@@ -21,6 +21,7 @@ import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from tests.kit import JAVA
 from tests.nemesis.queries import QUERIES, Query
 from tests.nemesis.replay import FINISH, FINISHED, insert, keep_operator, write
+from tests.nemesis.storages import STORAGE
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -67,7 +68,9 @@ def sinks(query: Query, folder: Path) -> dict[str, Any]:
 
 def main(folder: Path, kind: str, seed: int) -> None:
     query = QUERIES[kind](folder, seed)
-    spark = session()
+    storage = json.loads((folder / STORAGE).read_text())
+    query.location = storage["checkpoint"]
+    spark = session(storage["settings"])
     gateway: Any = spark.sparkContext._gateway
     new = folder / "processes.new"
     new.write_text(json.dumps({"driver": os.getpid(), "jvm": gateway.proc.pid}))

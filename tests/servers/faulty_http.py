@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import random
 import threading
 import time
 from collections.abc import Sequence
@@ -26,13 +27,13 @@ class Weather:
     """What happens to requests. Each of them is off by default.
 
     :param seconds: before each request is forwarded
-    :param throttled: of so many requests, all but one get 503 ``SlowDown``
+    :param throttled: the share of requests that get 503 ``SlowDown``
     :param broken: each so-many-th request gets 500, and has no effect
     :param cut: the connection of each so-many-th request is closed after the server has carried it out, and before its answer
     """
 
     seconds: float = 0.0
-    throttled: int = 0
+    throttled: float = 0.0
     broken: int = 0
     cut: int = 0
 
@@ -53,7 +54,7 @@ class FaultyProxy:
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.weather = Weather()
         self.requests: list[SeenRequest] = []
-        self._numbers = count(1)
+        self._numbers, self._random = count(1), random.Random(0)
         self._creating = threading.Lock()
         proxy = self
 
@@ -70,7 +71,11 @@ class FaultyProxy:
             def log_message(self, format: str, *arguments: object) -> None:
                 """Nothing is logged."""
 
-        self._server = ThreadingHTTPServer((host, 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that was killed is expected."""
+
+        self._server = Server((host, 0), Handler)
         self._server.daemon_threads = True
         self.address = f"http://{host}:{self._server.server_address[1]}"
 
@@ -86,7 +91,7 @@ class FaultyProxy:
         conditional = handler.headers.get("If-None-Match") == "*"
         time.sleep(weather.seconds)
         headers: Sequence[tuple[str, str]] = []
-        if weather.throttled and number % weather.throttled:
+        if self._random.random() < weather.throttled:
             status, answer = 503, THROTTLED
         elif weather.broken and number % weather.broken == 0:
             status, answer = 500, BROKEN

@@ -37,9 +37,20 @@ def test_files_of_a_local_checkpoint_are_written_without_processes(
     assert checkpoint_files(default_session, checkpoint) == {CLASS: BY_FILE_SYSTEM}
 
 
-@pytest.mark.parametrize("checkpoint", ["hdfs://namenode/checkpoint", "s3a://bucket/checkpoint", "dbfs:/checkpoint"])
+@pytest.mark.parametrize("checkpoint", ["hdfs://namenode/checkpoint", "dbfs:/checkpoint"])
 def test_other_file_systems_keep_the_class_of_spark(default_session: SparkSession, checkpoint: str) -> None:
     assert checkpoint_files(default_session, checkpoint) == {}
+
+
+def test_a_message_says_that_files_on_s3_are_renamed(
+    default_session: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the class that does not rename them is not on the class path; with it, see tests/cluster/test_storages_slow.py."""
+    assert checkpoint_files(default_session, "s3a://bucket/checkpoint") == {}
+    assert "spark-hadoop-cloud" in capsys.readouterr().err
+    default_session.conf.set(CLASS, "com.example.Manager")
+    assert checkpoint_files(default_session, "s3a://bucket/checkpoint") == {}
+    assert capsys.readouterr().err == ""
 
 
 def test_a_path_is_in_the_default_file_system(default_session: SparkSession, tmp_path: Path) -> None:

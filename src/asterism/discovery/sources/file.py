@@ -37,7 +37,10 @@ from asterism.rules.sets.interfaces import (
     checked_interval,
 )
 
-_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+_SCHEMES = (
+    "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "file",
+    "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "wasb", "wasbs", "adl", "ofs", "o3fs", "oss", "cosn", "obs", "alluxio",
+)  # fmt: skip
 """The schemes of the URIs that Arrow supports."""
 AT_REST = timedelta(milliseconds=200)
 """The time for which a file must not have changed, because it may be in the middle of being written."""

@@ -1,10 +1,20 @@
-"""Files by a path, or by a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``, ``abfss://``)."""
+"""Files by a path, or by a URI: Arrow reads and writes ``s3://``, ``s3a://``, ``gs://`` and ``abfss://``, Hadoop all others.
+
+See docs/decisions/0121.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
 from pyarrow import fs
+
+from asterism.rules.sets.hadoop import HadoopFiles
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """A scheme of at least two letters: a single one is a drive of Windows."""
@@ -13,8 +23,15 @@ _CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
 NO_CREDENTIALS = (
     "give them in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or as the role of the machine"
 )
-_S3 = re.compile("^s3[an]:")
-"""The schemes of Hadoop for S3."""
+_S3 = re.compile("^s3[an]?:")
+"""The schemes of S3 in Arrow and in Hadoop."""
+_OF_ARROW = ("file", "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss")
+_ATTEMPTS = 10
+"""Of a request to S3: with Arrow's three, a store that throttles would often interrupt discovery."""
+_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between reads that fail."""
+_settings: dict[str, str] = {}
+_lock = threading.Lock()
 
 
 def is_path(location: str) -> bool:
@@ -30,9 +47,98 @@ def has_credentials(location: str) -> bool:
     return _CREDENTIALS.match(location) is not None
 
 
-def opened(location: str) -> tuple[fs.FileSystem, str]:
-    """:raises pyarrow.ArrowInvalid: Arrow does not support the URI"""
+def use_settings(hadoop: Mapping[str, str]) -> None:
+    """From now on, :func:`opened` without settings has these in this process: those of the session whose query it serves."""
+    with _lock:
+        _settings.update(hadoop)
+
+
+def opened(location: str, hadoop: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
+    """The file system of a location, and its path there.
+
+    :param hadoop: Hadoop's settings, as ``fs.s3a.endpoint``; None: those of :func:`use_settings`
+    :raises pyarrow.ArrowInvalid: the URI is invalid
+    """
     if is_path(location):
         return fs.LocalFileSystem(), location
-    file_system_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_S3.sub("s3:", location))
+    if hadoop is None:
+        with _lock:
+            hadoop = dict(_settings)
+    scheme, _, rest = location.partition(":")
+    if scheme.lower() not in _OF_ARROW:
+        parts = urlsplit(location)
+        return fs.PyFileSystem(HadoopFiles(f"{scheme}://{parts.netloc}", hadoop)), parts.path
+    file_system_and_path: tuple[fs.FileSystem, str]
+    if _S3.match(location) is None:
+        file_system_and_path = fs.FileSystem.from_uri(location)
+    elif hadoop and "?" not in location:
+        path = rest.lstrip("/")
+        file_system_and_path = fs.S3FileSystem(**s3_arguments(hadoop, path.partition("/")[0])), path
+    else:
+        delayed = "&allow_delayed_open=true" if "?" in location else "?allow_delayed_open=true"
+        file_system_and_path = fs.FileSystem.from_uri(f"s3:{rest}{delayed}")
     return file_system_and_path
+
+
+def s3_arguments(hadoop: Mapping[str, str], bucket: str) -> dict[str, Any]:
+    """The arguments of Arrow's S3 that say the same as the settings of S3A. Those of the bucket come before general ones.
+
+    >>> settings = {"fs.s3a.endpoint": "http://127.0.0.1:9000", "fs.s3a.bucket.rules.endpoint.region": "eu-west-1"}
+    >>> arguments = s3_arguments(settings, "rules")
+    >>> arguments["endpoint_override"], arguments["scheme"], arguments["region"]
+    ('127.0.0.1:9000', 'http', 'eu-west-1')
+    """
+
+    def setting(name: str) -> str | None:
+        return hadoop.get(f"fs.s3a.bucket.{bucket}.{name}") or hadoop.get(f"fs.s3a.{name}") or None
+
+    arguments: dict[str, Any] = {
+        # A small file is written by one request, which either creates the object or does not.
+        "allow_delayed_open": True,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    }
+    endpoint = setting("endpoint")
+    secure = setting("connection.ssl.enabled") != "false"
+    if endpoint is not None:
+        scheme, separator, host = endpoint.partition("://")
+        arguments["endpoint_override"] = host.rstrip("/") if separator else endpoint
+        secure = scheme == "https" if separator else secure
+        arguments["force_virtual_addressing"] = setting("path.style.access") == "false"
+    arguments["scheme"] = "https" if secure else "http"
+    names = {
+        "endpoint.region": "region",
+        "access.key": "access_key",
+        "secret.key": "secret_key",
+        "session.token": "session_token",
+        "assumed.role.arn": "role_arn",
+    }
+    arguments |= {name: value for of_s3a, name in names.items() if (value := setting(of_s3a)) is not None}
+    if "Anonymous" in (setting("aws.credentials.provider") or ""):
+        arguments["anonymous"] = True
+    return arguments
+
+
+def replaces_whole(files: fs.FileSystem) -> bool:
+    """Whether a file that is written appears when it is complete, in the place of the one that was there."""
+    return files.type_name in ("s3", "gcs", "abfs")
+
+
+def read_whole(files: fs.FileSystem, path: str) -> bytes:
+    """The content of a file.
+
+    On S3, a read that fails is repeated: Arrow repeats the request, but the text of the error is then in the way of its answer.
+    """
+    for seconds in _PAUSES if files.type_name == "s3" else ():
+        try:
+            return _read(files, path)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            time.sleep(seconds)
+    return _read(files, path)
+
+
+def _read(files: fs.FileSystem, path: str) -> bytes:
+    with files.open_input_file(path) as file:
+        content: bytes = file.readall()
+    return content

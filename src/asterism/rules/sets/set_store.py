@@ -23,7 +23,7 @@ from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.sets import kill_list
 from asterism.rules.sets.discovery_status import OFF, PENDING, STALE, WAITING, Status
 from asterism.rules.sets.durable_files import NotWrittenError, make_folder, replace_file
-from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, opened
+from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, opened, read_whole, replaces_whole
 from asterism.rules.sets.history import History, HistoryEntry
 from asterism.rules.sets.kill_list import KillList, is_named
 from asterism.rules.sets.rule_counts import RuleCounts
@@ -46,8 +46,7 @@ _T = TypeVar("_T")
 
 
 class FolderStore:
-    """Stores sets of processors in a folder: a path, or a URI that Arrow supports (``hdfs://``, ``s3://``, ``gs://``,
-    ``abfss://``); also with the schemes of Hadoop for S3 (``s3a://``).
+    """Stores sets of processors in a folder: a path, or any URI that Spark takes (``hdfs://``, ``s3a://``, ``gs://``, ...).
 
     * ``sets/<number>.json``: the sets
     * ``retained.json``: the numbers of the sets that may still be in force
@@ -62,28 +61,30 @@ class FolderStore:
     One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
     ``replaced.json``, the program that started the query writes ``counts.json``, and people change ``killed.json``. Files are
     replaced as a whole. On a local path, a new file survives a power failure; elsewhere, that depends on the file system.
+
+    :param hadoop: Hadoop's settings, as ``fs.s3a.endpoint``; None: those of the process
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, hadoop: Mapping[str, str] | None = None) -> None:
         if has_credentials(location):
             raise StateError("the URI of a store contains credentials", hint=NO_CREDENTIALS)
-        self.location = location
+        self.location, self.hadoop = location, hadoop
         self._files: fs.FileSystem | None = None
         self._folder = ""
         self._cache: dict[int, ProcessorSet] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "_files": None, "_folder": "", "_cache": {}}
+        return {"location": self.location, "hadoop": self.hadoop, "_files": None, "_folder": "", "_cache": {}}
 
     def _open(self) -> fs.FileSystem:
         if self._files is None:
             try:
-                self._files, self._folder = opened(self.location)
-            except pa.ArrowInvalid as error:
+                self._files, self._folder = opened(self.location, self.hadoop)
+            except (pa.ArrowInvalid, ValueError) as error:
                 raise StateError(
                     f"a store of pattern processors cannot be in {self.location}",
                     str(error),
-                    "store=folder, which all machines see: a path, file:, hdfs:, s3:, gs: or abfss:",
+                    "store=folder, which all machines see: a path, or a URI that Spark takes",
                 ) from None
         return self._files
 
@@ -97,11 +98,9 @@ class FolderStore:
             if isinstance(files, fs.LocalFileSystem):
                 with Path(f"{self._folder}/{name}").open("rb") as local:
                     return local.read()
-            with files.open_input_file(f"{self._folder}/{name}") as file:
-                content: bytes = file.readall()
+            return read_whole(files, f"{self._folder}/{name}")
         except FileNotFoundError:
             return None
-        return content
 
     def _json(self, name: str) -> Any:
         """The content of a file; None if it does not exist or cannot be parsed."""
@@ -117,6 +116,10 @@ class FolderStore:
         if isinstance(files, fs.LocalFileSystem):
             make_folder(Path(folder))
             replace_file(Path(path), value)
+            return
+        if replaces_whole(files):
+            with files.open_output_stream(path) as file:
+                file.write(value)
             return
         files.create_dir(folder, recursive=True)
         with files.open_output_stream(path + ".new") as file:

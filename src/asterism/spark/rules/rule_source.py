@@ -89,8 +89,10 @@ class _Announces(SourceReader):
         """The coordinator, started at the first access and stopped with the query."""
         if self._coordinator is None:
             from asterism.rules.publishing.coordinator import Coordinator
+            from asterism.rules.sets.file_systems import use_settings
 
             payload: Payload = cloudpickle.loads(self.payload)
+            use_settings(payload.store.hadoop or {})
             _log_updates(payload.store.location)
             self._stop_on_signal()
             coordinator = Coordinator(payload.compiler, payload.store, payload.without, payload.lookups)

@@ -35,7 +35,7 @@ from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.publishing.coordinator import Coordinator
 from asterism.rules.publishing.lookup_watch import DefinedLookup, Lookup, LookupSource, defined_lookups
 from asterism.rules.sets.discovery_status import INITIALIZING, Status
-from asterism.rules.sets.file_systems import is_path
+from asterism.rules.sets.file_systems import is_path, use_settings
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.kill_list import ALL_SETS, checked_names
 from asterism.rules.sets.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
@@ -50,7 +50,7 @@ from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, s
 from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rules.rule_source import Payload
-from asterism.spark.session.settings import resolved
+from asterism.spark.session.settings import hadoop_settings, resolved
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 
@@ -218,10 +218,11 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
                     'checkpoint="/an/absolute/path", or a URI',
                 )
             location = str(Path(location).absolute())
-        return FolderStore(location)
+        return FolderStore(location, hadoop_settings(self.spark))
 
     def _current_rules(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer currently reads, for a batch run, of which one must be usable."""
+        use_settings(hadoop_settings(self.spark))
         store = SingleSetStore()
         coordinator = Coordinator(self._operator(store).compiler, store, without, self.lookups)
         coordinator.read_lookups()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,10 @@ _STATE_STORE = {
 }
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_BY_STREAM = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+_S3A = "s3a:"
 _STATE_COMPRESSION = "spark.sql.streaming.stateStore.compression.codec"
+_HADOOP = "spark.hadoop."
 _LOCAL, _NOWHERE = "file:", "asterism-no-such-file"
 _DEFAULT_ROOTS: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 _CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
@@ -176,12 +180,38 @@ def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
     """The setting with which Spark writes the files of a checkpoint.
 
     On a local file system, Spark's default starts some 40 processes in each micro-batch (``readlink``, ``chmod``), unless
-    Hadoop's native library is installed. That takes a tenth of a second. The other class renames files in the same way. On
-    other file systems, and if the session sets a class, nothing is set.
+    Hadoop's native library is installed. That takes a tenth of a second. The other class renames files in the same way.
+
+    On S3, a renamed file is copied and deleted, with some 15 requests, and one that replaces another is missing in between.
+    The class of ``spark-hadoop-cloud`` writes a file by one request, so it is set where it is on the class path, and a message on
+    standard error says so where it is not. On other file systems, and if the session sets a class, nothing is set.
     """
-    if spark.conf.get(_CHECKPOINT_FILES, None) is not None or not is_local(spark, checkpoint):
+    if spark.conf.get(_CHECKPOINT_FILES, None) is not None:
         return {}
-    return {_CHECKPOINT_FILES: _BY_FILE_SYSTEM}
+    if checkpoint.startswith(_S3A):
+        if _has_class(spark, _BY_STREAM):
+            return {_CHECKPOINT_FILES: _BY_STREAM}
+        sys.stderr.write(_renamed_on_s3(checkpoint))
+        return {}
+    return {_CHECKPOINT_FILES: _BY_FILE_SYSTEM} if is_local(spark, checkpoint) else {}
+
+
+def _renamed_on_s3(checkpoint: str) -> str:
+    return (
+        f"asterism: the checkpoint {checkpoint} is on S3, which cannot rename: Spark copies and deletes each of its files, and "
+        "one that replaces another is missing in between. Add org.apache.spark:spark-hadoop-cloud to spark.jars.packages, whose "
+        "checkpoint file manager writes each file by one request.\n"
+    )
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    """Whether Spark finds a class, which has no static method of this name."""
+    try:
+        with errors_not_logged():
+            spark.sql(f"SELECT reflect('{name}', 'asterism')").schema  # noqa: B018 - on Spark Connect, the first call
+    except AnalysisException as error:
+        return "UNEXPECTED_STATIC_METHOD" in str(error)
+    return False
 
 
 def state_compression(spark: SparkSession) -> dict[str, str]:
@@ -253,6 +283,14 @@ def _qualified(spark: SparkSession, path: str) -> str:
     except AnalysisException as error:  # the message has the path with the scheme
         return str((error.getMessageParameters() or {}).get("path", path)).removesuffix(f"/{_NOWHERE}")
     return path
+
+
+def hadoop_settings(spark: SparkSession) -> dict[str, str]:
+    """Hadoop's settings that the session has in addition to those of its files: ``spark.hadoop.fs.s3a.endpoint`` and so on."""
+    explicit = getattr(spark.conf, "getAll", None)
+    if explicit is None:  # Spark 3.5 cannot list those of a session
+        explicit = {} if is_remote() else dict(spark.sparkContext.getConf().getAll())
+    return {name.removeprefix(_HADOOP): value for name, value in explicit.items() if name.startswith((_HADOOP, "fs."))}
 
 
 def stateful_tasks(spark: SparkSession, key_groups: int) -> int:

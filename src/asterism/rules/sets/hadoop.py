@@ -1,0 +1,295 @@
+"""Hadoop's file systems for Arrow: for the URIs that Spark takes and Arrow does not.
+
+Rules are stored and read by processes without a JVM: the control source, the tasks, the command ``asterism rules``. Each of
+them that needs a file system of Hadoop starts a small JVM, with py4j and the jars that PySpark brings, and ends it with itself.
+Both interfaces are public: Hadoop's ``FileSystem`` and ``FileContext``, and Arrow's ``FileSystemHandler``.
+
+See docs/decisions/0121.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import importlib.util
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from asterism.errors import StateError
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+_CHUNK = 2**20
+"""Bytes that are sent to the JVM, or from it, at a time."""
+_MAX_ERROR = 300
+_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF")
+_LOCK = threading.RLock()
+_gateways: dict[int, JavaGateway] = {}
+"""By process: a forked one must not use the sockets of its parent."""
+
+
+def _gateway() -> JavaGateway:
+    with _LOCK:
+        gateway = _gateways.get(os.getpid())
+        if gateway is None:
+            _gateways.clear()
+            gateway = _gateways[os.getpid()] = _launched()
+        return gateway
+
+
+def _launched() -> JavaGateway:
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}")
+    jars = _jars()
+    gateways = sorted(jars.glob("py4j-*.jar"))
+    if java is None or not gateways:
+        missing = "Java is not on PATH" if java is None else f"{jars} has no py4j-*.jar"
+        raise StateError("Hadoop's file systems cannot be used", missing, "set JAVA_HOME and SPARK_HOME")
+    folders = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
+    more = [text for name in ("SPARK_DIST_CLASSPATH", "CLASSPATH") if (text := os.environ.get(name))]
+    try:
+        port, token = launch_gateway(
+            jarpath=str(gateways[0]),
+            classpath=os.pathsep.join([*folders, f"{jars}/*", *more]),
+            javaopts=list(_JVM),
+            java_path=java,
+            die_on_exit=True,  # also when this process is killed
+            enable_auth=True,
+            create_new_process_group=True,  # Ctrl-C is for this process
+        )
+    except Exception as error:  # of several kinds, all of which mean that it does not start
+        raise OSError(f"a JVM for Hadoop's file systems does not start: {one_line(str(error), _MAX_ERROR)}") from None
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    atexit.register(_shut_down, os.getpid(), gateway)
+    return gateway
+
+
+def _shut_down(process: int, gateway: JavaGateway) -> None:
+    if os.getpid() == process:
+        with suppress(Exception):
+            gateway.shutdown()
+
+
+def _jars() -> Path:
+    """The folder of Spark's jars."""
+    home = os.environ.get("SPARK_HOME")
+    if home and (folder := Path(home, "jars")).is_dir():
+        return folder
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise StateError("Hadoop's file systems need Spark's jars", hint="set SPARK_HOME, or install pyspark")
+    return Path(spec.origin).parent / "jars"
+
+
+@contextmanager
+def _as_os_errors(path: str) -> Iterator[None]:
+    """Hadoop's exceptions, as Python has them."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        kind = str(error.java_exception.getClass().getSimpleName())
+        reason = one_line(str(error.java_exception.getMessage()), _MAX_ERROR)
+        if kind == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        raise OSError(f"{kind}: {reason}") from None
+    except (Py4JError, ConnectionError) as error:
+        with _LOCK:  # the JVM has died; the next call starts another one
+            _gateways.pop(os.getpid(), None)
+        raise OSError(f"the JVM of Hadoop's file systems: {one_line(str(error), _MAX_ERROR)}") from None
+
+
+class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no types
+    """A file system of Hadoop.
+
+    :param root: the scheme and the authority of its URIs: ``hdfs://namenode:8020``
+    :param settings: of Hadoop, in addition to those in ``HADOOP_CONF_DIR``
+    """
+
+    def __init__(self, root: str, settings: Mapping[str, str]) -> None:
+        self.root, self.settings = root, dict(settings)
+        self._opened: tuple[JavaGateway, Any, Any] | None = None
+        self._lock = threading.Lock()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HadoopFiles) and (self.root, self.settings) == (other.root, other.settings)
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def get_type_name(self) -> str:
+        return "hadoop"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    @contextmanager
+    def _calls(self, path: str) -> Iterator[tuple[Any, Any, Any]]:
+        """The JVM, the file system, and *path* as Hadoop has it."""
+        with _as_os_errors(path):
+            gateway = _gateway()
+            with self._lock:
+                if self._opened is None or self._opened[0] is not gateway:
+                    self._opened = gateway, *self._systems(gateway)
+                _, system, _ = self._opened
+            yield gateway.jvm, system, gateway.jvm.org.apache.hadoop.fs.Path(self.root + path)
+
+    def _systems(self, gateway: JavaGateway) -> tuple[Any, Any]:
+        """The file system, and its context, which replaces files in one step; None: it has none."""
+        from py4j.protocol import Py4JJavaError
+
+        jvm = gateway.jvm
+        configuration = jvm.org.apache.hadoop.conf.Configuration()
+        for name, value in self.settings.items():
+            configuration.set(name, value)
+        uri = jvm.java.net.URI(f"{self.root}/")
+        system = jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, configuration)
+        try:
+            context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, configuration)
+        except Py4JJavaError:
+            context = None
+        return system, context
+
+    # ------------------------------------------------------------------ what is there
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        infos = []
+        for path in paths:
+            with self._calls(path) as (_, system, at):
+                try:
+                    infos.append(_info(path, system.getFileStatus(at)))
+                except Exception as error:
+                    if not _is_missing(error):
+                        raise
+                    infos.append(fs.FileInfo(path, fs.FileType.NotFound))
+        return infos
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        try:
+            with self._calls(selector.base_dir) as (_, system, at):
+                listed = [(str(status.getPath().getName()), status) for status in system.listStatus(at)]
+                infos = [_info(f"{selector.base_dir.rstrip('/')}/{name}", status) for name, status in listed]
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        if selector.recursive:
+            for info in [info for info in infos if info.type is fs.FileType.Directory]:
+                infos += self.get_file_info_selector(fs.FileSelector(info.path, recursive=True, allow_not_found=True))
+        return infos
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        with self._calls(path) as (_, system, at):
+            stream = system.open(at)
+            try:
+                parts = []
+                while part := stream.readNBytes(_CHUNK):
+                    parts.append(part)
+            finally:
+                stream.close()
+        return pa.BufferReader(b"".join(parts))
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    # ------------------------------------------------------------------ changes
+
+    def open_output_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
+        return pa.PythonFile(_WholeFile(partial(self.write, path)), mode="w")
+
+    def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
+        raise NotImplementedError("files are replaced as a whole")
+
+    def write(self, path: str, content: bytes) -> None:
+        with self._calls(path) as (_, system, at):
+            stream = system.create(at, True)
+            try:
+                for begin in range(0, len(content), _CHUNK):
+                    stream.write(content[begin : begin + _CHUNK])
+            finally:
+                stream.close()
+
+    def move(self, src: str, dest: str) -> None:
+        """Replaces *dest*: in one step on HDFS and wherever Hadoop has a ``FileContext``; elsewhere, it is missing briefly."""
+        with self._calls(src) as (jvm, system, source):
+            hadoop = jvm.org.apache.hadoop.fs
+            target = hadoop.Path(self.root + dest)
+            assert self._opened is not None
+            gateway, _, context = self._opened
+            if context is not None:
+                how = gateway.new_array(hadoop.Options.Rename, 1)
+                how[0] = hadoop.Options.Rename.OVERWRITE
+                context.rename(source, target, how)
+                return
+            system.delete(target, False)
+            if not system.rename(source, target):
+                raise OSError(f"{self.root}{src} cannot be renamed to {dest}")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        with self._calls(path) as (_, system, at):
+            system.mkdirs(at)
+
+    def delete_file(self, path: str) -> None:
+        with self._calls(path) as (_, system, at):
+            if not system.delete(at, False):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError("folders are not deleted")
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        raise NotImplementedError("folders are not deleted")
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("folders are not deleted")
+
+    def copy_file(self, src: str, dest: str) -> None:
+        self.write(dest, self.open_input_file(src).readall())
+
+
+class _WholeFile:
+    """Collects what is written; the file is written when it is closed."""
+
+    closed = False
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._parts: list[bytes] = []
+
+    def write(self, part: bytes) -> int:
+        self._parts.append(bytes(part))
+        return len(part)
+
+    def flush(self) -> None:
+        """What is written is whole or not there."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._write(b"".join(self._parts))
+
+
+def _is_missing(error: Exception) -> bool:
+    thrown = getattr(error, "java_exception", None)
+    return thrown is not None and thrown.getClass().getSimpleName() == "FileNotFoundException"
+
+
+def _info(path: str, status: Any) -> fs.FileInfo:
+    if status.isDirectory():
+        return fs.FileInfo(path, fs.FileType.Directory)
+    return fs.FileInfo(
+        path, fs.FileType.File, size=int(status.getLen()), mtime_ns=int(status.getModificationTime()) * 10**6
+    )
