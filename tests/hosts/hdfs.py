@@ -8,6 +8,13 @@ from tests.hosts.namespaces import Host, Program
 from tests.servers.jars import jars
 
 PORT = 9000
+_LOG = """
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.target=System.err
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %c{1} %m%n
+"""
 _FORMAT = ("-format", "-nonInteractive", "-force")
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
@@ -22,7 +29,9 @@ class Hdfs:
         self.uri = f"hdfs://{host.name}:{PORT}"
         classpath = ":".join([str(host.here / "conf"), *map(str, jars("hdfs"))])
         self._java = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath)
-        (host.folder / "conf").mkdir()
+        for pages in ("hdfs", "datanode", "static"):  # which are in no jar, and without which nothing starts
+            (host.folder / "conf" / "webapps" / pages).mkdir(parents=True)
+        (host.folder / "conf" / "log4j.properties").write_text(_LOG)
         name = host.name
         core = {"fs.defaultFS": self.uri, "hadoop.tmp.dir": host.here / "hadoop"}
         hdfs = {
@@ -45,8 +54,8 @@ class Hdfs:
         self.host.run(*self._java, _NAMENODE, *_FORMAT)
         namenode = self.host.start("namenode", *self._java, _NAMENODE)
         datanode = self.host.start("datanode", *self._java, _DATANODE)
-        namenode.wait_for("starting", 60)
-        datanode.wait_for("Successfully sent block report", 60)
+        namenode.wait_for("IPC Server Responder: starting", 120)
+        datanode.wait_for("Successfully sent block report", 120)
         return [namenode, datanode]
 
     def shell(self, *arguments: str) -> str:

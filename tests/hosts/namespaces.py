@@ -55,6 +55,7 @@ class Host:
         self.name, self.address = name, f"{NET}.{number}"
         self.here, self.folder = hosts.here, hosts.all / name
         self._network = hosts.network
+        shutil.rmtree(self.folder, ignore_errors=True)  # of a host of this name that was lost
         for folder in ("tmp", "home"):
             (self.folder / folder).mkdir(parents=True)
         names = [f"{NET}.{other} {name}" for name, other in hosts.numbers.items()]
