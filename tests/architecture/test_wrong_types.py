@@ -309,6 +309,12 @@ CALLS: dict[str, Call] = {
         lambda exporter: exporter.close(),
     ),
     "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
+    **{
+        kind.__name__: Call(
+            kind, {"table": "lake.visits", "name": "results", "key": ["session_id"], "order_by": "firing"}, repr
+        )
+        for kind in (asterism.sinks.DeltaSink, asterism.sinks.IcebergSink)
+    },
     "FileSink": Call(asterism.sinks.FileSink, {"path": "/data/matches", "format": "parquet"}, repr),
     "KafkaSink": Call(
         asterism.sinks.KafkaSink,

@@ -182,6 +182,7 @@ class OperatorOutputs:
             written = unpacked(rows, output, schemas[output])
             return after[output].of(written) if output in after else written
 
+        sinks = {output: _of_output(sink, output) for output, sink in sinks.items()}
         write = _writing([(sink, partial(rows_of, output)) for output, sink in sinks.items()])
         for output, sink in sinks.items():
             _check_columns(sink, [*after[output].columns] if output in after else schemas[output].names)
@@ -238,6 +239,13 @@ def _writing(sinks: Sequence[tuple[Sink, Callable[[DataFrame], DataFrame]]]) -> 
             rows.unpersist()
 
     return write
+
+
+def _of_output(sink: Sink, output: str) -> Sink:
+    """Tell a sink the name of its output, if it wants to know: one sink may be that of several outputs."""
+    for_output = getattr(sink, "for_output", None)  # of DeltaSink, IcebergSink
+    named: Sink = for_output(output) if callable(for_output) else sink
+    return named
 
 
 def _check_columns(sink: Sink, columns: Sequence[str]) -> None:

@@ -1,0 +1,19 @@
+"""Delta and Iceberg, in a process with a Spark on which they run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.discovery.servers import NoServerError
+from tests.servers.lakes import run_scenarios
+
+
+def run(*files: str) -> None:
+    try:
+        run_scenarios(*files)
+    except NoServerError as error:
+        pytest.skip(str(error))
+
+
+def test_each_row_once() -> None:
+    run("core.py")
