@@ -1,4 +1,4 @@
-"""Delta and Iceberg, in a process with a Spark on which they run."""
+"""Delta and Iceberg, in a process with a Spark on which they run; slow, because it may have to be downloaded (67 s)."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def run(*files: str) -> None:
 
 
 def test_each_row_once() -> None:
-    run("core.py")
+    run("core.py", "sinks.py")
