@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.nemesis.life import Fault, Life, drawn, points_of
+from tests.nemesis.life import STORED, Fault, Life, drawn, points_of
 from tests.nemesis.queries import QUERIES
 from tests.nemesis.replay import Verdict
+from tests.nemesis.storages import STORAGES, Storage
 
 
 @dataclass
@@ -91,7 +92,19 @@ def main() -> int:
     parser.add_argument(
         "--only", type=int, help="of the lives that the seed gives, this one alone: to repeat a failure"
     )
+    parser.add_argument(
+        "--checkpoint", choices=["local", *STORAGES], default="local", help="where it is; the storage is harmed, too"
+    )
     options = parser.parse_args()
+    storage = STORAGES[options.checkpoint]() if options.checkpoint in STORAGES else None
+    try:
+        return lives(options, storage)
+    finally:
+        if storage is not None:
+            storage.remove()
+
+
+def lives(options: argparse.Namespace, storage: Storage | None) -> int:
     tally = Tally(options.kills)
     work = Path(tempfile.mkdtemp(prefix="nemesis-"))
     # Half of what a start costs is loading Spark's classes, so a life without faults puts them into an archive.
@@ -111,6 +124,7 @@ def main() -> int:
             faults,
             partial(print, flush=True),
             f"-XX:SharedArchiveFile={classes}",
+            storage,
         )
         verdict = failure = None
         try:
@@ -119,17 +133,20 @@ def main() -> int:
             failure = error
         tally.add(life, verdict, failure)
 
-    lives = drawn_lives(random.Random(options.seed), options.kills, options.faults, options.kinds.split(","))
+    drawn_ones = drawn_lives(
+        random.Random(options.seed), options.kills, options.faults, options.kinds.split(","), storage
+    )
     with ThreadPoolExecutor(options.at_once) as executor:
-        for one in [executor.submit(live, *life) for life in lives if options.only in (None, life[0])]:
+        for one in [executor.submit(live, *life) for life in drawn_ones if options.only in (None, life[0])]:
             one.result()
     return tally.tell()
 
 
 def drawn_lives(
-    rng: random.Random, kills: int, most: int, kinds: list[str]
+    rng: random.Random, kills: int, most: int, kinds: list[str], storage: Storage | None = None
 ) -> Iterator[tuple[int, str, int, list[Fault]]]:
-    """Number, kind, seed and faults of each life: every point once, then all again."""
+    """Number, kind, seed and faults of each life: every point once, then all again; every third fault is one of the storage."""
+    harms: list[str] = []
     points: dict[str, list[str]] = {kind: [] for kind in kinds}
     number = 0
     while kills > 0:
@@ -138,8 +155,12 @@ def drawn_lives(
         seed = rng.randrange(10**9)
         faults = []
         for n in range(min(most, kills)):
+            if storage is not None and n % 3 == 1:
+                harms = harms or rng.sample(sorted(storage.harms), len(storage.harms))
+                faults.append(Fault(n, STORED, 1, "storage", harms.pop(), rng.choice([2.0, 6.0, 12.0])))
+                continue
             if not points[kind]:
-                points[kind] = rng.sample(points_of(kind), len(points_of(kind)))
+                points[kind] = rng.sample(points_of(kind, storage), len(points_of(kind, storage)))
             faults.append(drawn(rng, n, points[kind].pop()))
         kills -= len(faults)
         yield number, kind, seed, faults

@@ -81,8 +81,9 @@ class Fault:
         return f"{self.fault} {self.target}"
 
 
-def points_of(kind: str) -> list[str]:
-    return [*COMMON, *(RULES if QUERIES[kind].has_rules else [])]
+def points_of(kind: str, storage: Storage | None = None) -> list[str]:
+    points = [*COMMON, *(RULES if QUERIES[kind].has_rules else [])]
+    return [point for point in points if storage is None or storage.renames or not point.startswith("store.move")]
 
 
 def drawn(rng: random.Random, number: int, point: str) -> Fault:
@@ -203,7 +204,7 @@ class Life:
     def never_passed(self) -> set[str]:
         """Points at which no fault can happen: the library has changed, and FUNCTIONS has not."""
         return (
-            set(points_of(self.kind))
+            set(points_of(self.kind, self.storage))
             - set(FILES)
             - {path.name for path in (self.folder / crash_points.PASSED).iterdir()}
         )

@@ -31,6 +31,8 @@ class Storage(ABC):
 
     harms: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
     """What can be done to it; :meth:`recover` ends it."""
+    renames: ClassVar[bool] = True
+    """Whether the store of rules renames its files there."""
     root: str
     settings: Mapping[str, str]
 
@@ -122,6 +124,8 @@ class InHdfs(Storage):
 
 class InS3(Storage):
     """It can refuse most requests, answer slowly, fail every tenth request, and break connections."""
+
+    renames = False
 
     def __init__(self) -> None:
         self.server = S3()

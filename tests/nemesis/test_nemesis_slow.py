@@ -1,4 +1,4 @@
-"""A few of the faults of ``make nemesis``, in one life of a query whose rules change."""
+"""A few of the faults of ``make nemesis``, in lives of a query whose rules change: in a folder, in HDFS, and in S3."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.nemesis.life import ALL, ERROR, KILL, SELF, Fault, Life
+from tests.discovery.servers import NoServerError
+from tests.nemesis.life import ALL, ERROR, KILL, SELF, STORED, Fault, Life
 from tests.nemesis.replay import check, insert, kept_operator, write
+from tests.nemesis.storages import STORAGES
 
 
 @pytest.mark.spark
@@ -38,3 +40,27 @@ def test_a_life_with_faults(tmp_path: Path) -> None:
     found = check(life.query, kept_operator(tmp_path), tmp_path)
     wrong = [(number, output, len(missing), len(more)) for number, output, missing, more in found.differences]
     assert wrong == [(last, "matches", 1, 0), (-1, "matches by id", 0, 1)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("where", "harms"), [("hdfs", ["name_node"]), ("s3", ["throttled", "broken"])], ids=["hdfs", "s3"]
+)
+def test_a_life_in_a_storage(tmp_path: Path, where: str, harms: list[str]) -> None:
+    """Checkpoint and store of rules are in a storage, whose name node is killed, or that refuses and fails requests; a worker
+    is killed in the middle of a micro-batch, and everything when an offset is written.
+    """
+    faults = [Fault(n, STORED, 1, "storage", harm, 5.0) for n, harm in enumerate(harms)]
+    faults += [Fault(8, "state.call.after", 2, KILL, SELF), Fault(9, "file.offset", 1, KILL, ALL)]
+    try:
+        storage = STORAGES[where]()
+    except NoServerError as error:
+        pytest.skip(str(error))
+    try:
+        life = Life(tmp_path, "rules", 12, faults, patience=400, storage=storage)
+        verdict = life.run()
+    finally:
+        storage.remove()
+    assert not verdict.differences, verdict.tell()
+    assert [outcome.hit and outcome.recovered for outcome in life.outcomes] == [True] * len(faults)
+    assert verdict.rows["matches"] > 0
