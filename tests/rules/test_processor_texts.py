@@ -149,7 +149,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     "status_is_something_else": lambda: corrupt("status.json", '{"state": 5}').read_status(),
     "versions_are_cut_off": lambda: corrupt("versions.json", '{"layout": 1').used_versions(),
     "killed_is_something_else": lambda: corrupt("killed.json", '["fraud-7"]').killed(),
-    "store_elsewhere": lambda: FolderStore("dbfs:/checkpoints/fraud").get(5),
+    "store_elsewhere": lambda: FolderStore("s3:///checkpoints/fraud").get(5),
     "no_store": lambda: store_at("checkpoint"),
     "not_killed": lambda: kill_list.unkill(corrupt("owner", ""), ["fraud-7"]),
     "without_text": lambda: kill_list.checked_names("fraud-7"),

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from tests.discovery.servers import NoServerError, free_port, started
 from tests.servers.jars import jars
 
-SECONDS = 60
+SECONDS = 180
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 

@@ -105,6 +105,9 @@ def _as_os_errors(path: str) -> Iterator[None]:
         reason = one_line(str(error.java_exception.getMessage()), _MAX_ERROR)
         if kind == "FileNotFoundException":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        if kind == "UnsupportedFileSystemException":
+            hint = "add its jar to Spark's folder of jars, or to SPARK_DIST_CLASSPATH, on all machines"
+            raise StateError(f"Hadoop has no file system for {path}", reason, hint) from None
         raise OSError(f"{kind}: {reason}") from None
     except (Py4JError, ConnectionError) as error:
         with _LOCK:  # the JVM has died; the next call starts another one
@@ -139,7 +142,7 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
     @contextmanager
     def _calls(self, path: str) -> Iterator[tuple[Any, Any, Any]]:
         """The JVM, the file system, and *path* as Hadoop has it."""
-        with _as_os_errors(path):
+        with _as_os_errors(self.root + path):
             gateway = _gateway()
             with self._lock:
                 if self._opened is None or self._opened[0] is not gateway:
