@@ -151,6 +151,16 @@ class KafkaClient:
 
     def extent(self, topic: str) -> _Extent:
         """:raises RuleSourceError: the brokers do not answer, or there is no such topic"""
+        until = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                return self._extent(topic)
+            except NoLeaderError:  # for a moment, as after the topic was created
+                if time.monotonic() > until:
+                    raise
+                self.closed.wait(_SLICE)
+
+    def _extent(self, topic: str) -> _Extent:
         kafka = _kafka()
         specs = kafka.admin.OffsetSpec
 
@@ -273,14 +283,23 @@ class KafkaClient:
                 hint="create it with cleanup.policy=compact",
             )
         reason = error if isinstance(error, str) else error.str()
+        no_leader = not isinstance(error, str) and error.code() in (
+            error.LEADER_NOT_AVAILABLE,
+            error.NOT_LEADER_FOR_PARTITION,
+        )
         if self._reason is not None:
             reason = f"{reason}: {self._reason}"
-        return RuleSourceError(f"the topic {topic!r} at {self.servers} cannot be read", self._shown(reason))
+        kind = NoLeaderError if no_leader else RuleSourceError
+        return kind(f"the topic {topic!r} at {self.servers} cannot be read", self._shown(reason))
 
     def _shown(self, reason: str) -> str:
         for secret in sorted(self._secrets, key=len, reverse=True):
             reason = reason.replace(secret, "***")
         return one_line(reason, MAX_REASON)
+
+
+class NoLeaderError(RuleSourceError):
+    """A partition has no leader now."""
 
 
 class UnknownTopicError(RuleSourceError):
