@@ -18,7 +18,7 @@ from tests.nemesis.queries import QUERIES, SECONDS
 from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
 
 SEED = 7
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds without a micro-batch after which a query counts as hung."""
 
 
@@ -82,7 +82,7 @@ class Run:
                 before, moved = self.committed, now
             if now > moved + PATIENCE or self.program.status is not None:
                 raise AssertionError(f"{self.name} hangs after {before}: {self.program.text()[-3000:]}")
-            if now > changed + 4:
+            if now > changed + 8:
                 changed = now
                 self.change_rules()
             time.sleep(0.1)
