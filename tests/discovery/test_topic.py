@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.discovery import KafkaLookupSource, KafkaPatternProcessorDiscovererFactory
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.kept_rules import ON, SHADOW, WRONG
 from asterism.discovery.sources import compacted_topic
 from asterism.discovery.sources.compacted_topic import (
     CompactedTopic,
@@ -26,6 +28,7 @@ from asterism.discovery.sources.compacted_topic import (
     UnknownTopicError,
     _Extent,
 )
+from asterism.discovery.sources.sources import discovered, factory_of
 from asterism.errors import RuleSourceError
 from tests.discovery.kit import INTERVAL, refused, rule, travelled, versions, watching
 from tests.servers.kafka import SECONDS, Broker
@@ -178,6 +181,20 @@ def test_closes_while_no_broker_answers() -> None:
     with watching(discoverer):
         time.sleep(10 * INTERVAL.total_seconds())
     assert time.monotonic() - begun < compacted_topic.TIMEOUT / 2
+
+
+def test_commands_read_a_topic(broker: Broker) -> None:
+    topic = topic_of(broker)
+    broker.send(topic, [record("a", [rule("a"), rule("a", 2, shadow=True)]), record("b", "- {id: b", 1)])
+    url = f"kafka://{broker.address}/{topic}"
+    assert [(each.id, each.state, each.where) for each in rules_at(url).all()] == [
+        ("a", ON, f"{topic}, partition 0, offset 0"),
+        ("a", SHADOW, f"{topic}, partition 0, offset 0"),
+        ("b", WRONG, f"{topic}, partition 1, offset 0"),
+    ]
+    assert len(discovered(factory_of(url))) == 3
+    with pytest.raises(RuleSourceError, match=f"the rules in the topic '{topic}' are changed by producers"):
+        rules_at(url).remove(["a"])
 
 
 # ---------------------------------------------------------------------- against a slow reference

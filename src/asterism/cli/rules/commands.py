@@ -60,7 +60,8 @@ def rules() -> None:
     CHECKPOINT, the argument of status, history, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=.
     SOURCE, the argument of all other commands, is a JSON or YAML file, a folder of such files, the URL of a database
     (sqlite:///rules.db, postgresql://user@host/database), or that of a query's endpoint (https://driver:8473), whose token is
-    in the environment variable ASTERISM_TOKEN. The URL of a database may contain a password, but other users of the machine
+    in the environment variable ASTERISM_TOKEN. Commands that change nothing also read a topic of Kafka
+    (kafka://broker:9092/rules). The URL of a database may contain a password, but other users of the machine
     can read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
     """
 

@@ -46,7 +46,7 @@ PAUSE = 0.2
 _R = TypeVar("_R")
 
 
-def _rules_in(document: Document, where: str) -> Iterator[Rule]:
+def rules_in(document: Document, where: str) -> Iterator[Rule]:
     for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
         place = partial(below, document.place, pointer)
         if is_template(item):
@@ -82,7 +82,7 @@ class FileRules(KeptRules):
 
     def all(self) -> list[Rule]:
         rules = (rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
-        return with_shadows(_first_of_each(rules))
+        return with_shadows(first_of_each(rules))
 
     def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
         return self._set_of(self._files(skip=True))
@@ -125,7 +125,7 @@ class FileRules(KeptRules):
         return path if path.is_dir() else path.parent
 
 
-def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
+def first_of_each(rules: Iterable[Rule]) -> list[Rule]:
     """Mark enabled rules, and shadows, after the first of their id, unless they are versions that come into force in turn."""
     marked: list[Rule] = []
     used: dict[Slot, list[Rule]] = {}
@@ -223,7 +223,7 @@ def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
             raise
         yield Rule(WHOLE, None, WRONG, str(path), error=error)
         return
-    yield from _rules_in(document, str(path))
+    yield from rules_in(document, str(path))
 
 
 # ---------------------------------------------------------------------- an endpoint
@@ -236,7 +236,7 @@ class HttpRules(KeptRules):
         self.endpoint = endpoint
 
     def all(self) -> list[Rule]:
-        return with_shadows(_rules_in(self._read()[0], self.endpoint.shown))
+        return with_shadows(rules_in(self._read()[0], self.endpoint.shown))
 
     def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
         return RuleSet.of(self._read()[0].items, self.endpoint.shown)

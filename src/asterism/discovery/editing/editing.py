@@ -8,7 +8,9 @@ from asterism.arguments import expect_string
 from asterism.discovery.editing.edited_documents import FileRules, HttpRules
 from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.kept_rules import KeptRules
+from asterism.discovery.editing.topic_rules import TopicRules
 from asterism.discovery.sources.database import Database, parsed_url
+from asterism.discovery.sources.kafka_topic import topic_at
 from asterism.discovery.sources.sql_table import TABLE
 from asterism.discovery.sources.url import Endpoint
 from asterism.errors import PatternProcessorError
@@ -22,7 +24,8 @@ def rules_at(
     by: str | None = None,
     new_file: str | None = None,
 ) -> KeptRules:
-    """The rules in a file, in a folder, in the database of a URL, or at the endpoint of a query.
+    """The rules in a file, in a folder, in the database of a URL, at the endpoint of a query, or in a topic, which cannot be
+    changed.
 
     :param token: the token of the endpoint
     :param by: who makes changes, for a database table with the column ``changed_by``
@@ -31,6 +34,8 @@ def rules_at(
     """
     if source.startswith(("http://", "https://")):
         return HttpRules(Endpoint(source, token))
+    if (topic := topic_at(source)) is not None:
+        return TopicRules(*topic)
     if "://" not in source:
         return FileRules(Path(source), new_file)
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')

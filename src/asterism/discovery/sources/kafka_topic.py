@@ -21,7 +21,7 @@ from asterism.discovery.sources.compacted_topic import (
     checked_servers,
     checked_topic,
 )
-from asterism.discovery.sources.documents import read_document
+from asterism.discovery.sources.documents import Document, read_document
 from asterism.discovery.sources.polling import PollingDiscoverer
 from asterism.discovery.sources.several_documents import SeveralDocuments, WatchedDocument
 from asterism.discovery.sources.sql_table import PARAMETER_TABLE_SUFFIX
@@ -38,7 +38,22 @@ from asterism.rules.sets.interfaces import (
 )
 from asterism.text.printable import one_line
 
+SCHEME = "kafka://"
 _ROW_HINT = '{"template": "high", "id": "eu", "limit": 1000}'
+
+
+def topic_at(url: str) -> tuple[str, str] | None:
+    """The servers and the topic of a URL; None: it is another URL.
+
+    :raises PatternProcessorError: it has other parts
+
+    >>> topic_at("kafka://broker1:9092,broker2:9092/rules")
+    ('broker1:9092,broker2:9092', 'rules')
+    """
+    if not url.startswith(SCHEME):
+        return None
+    servers, _, topic = url.removeprefix(SCHEME).partition("/")
+    return checked_servers(servers), checked_topic(topic)
 
 
 class KafkaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
@@ -96,8 +111,7 @@ class _ReadRecord:
     @classmethod
     def of(cls, record: TopicRecord) -> _ReadRecord:
         try:
-            is_json = record.value.lstrip()[:1] in (b"{", b"[")
-            items = read_document(record.value, "rules.json" if is_json else "rules.yaml").items
+            items = document_in(record).items
         except PatternProcessorError as error:
             return cls(record, error, ())
         templates = (item["id"] for item in items if _needs_rows(item) and isinstance(item.get("id"), str))
@@ -110,6 +124,14 @@ class _ReadRecord:
         if rows is None:
             return self.items
         return [item | {"rows": rows.get(item.get("id"), [])} if _needs_rows(item) else item for item in self.items]
+
+
+def document_in(record: TopicRecord) -> Document:
+    """:raises PatternProcessorError: the value cannot be read, or there is no key"""
+    if record.key is None:
+        raise PatternProcessorError("the record has no key")
+    is_json = record.value.lstrip()[:1] in (b"{", b"[")
+    return read_document(record.value, "rules.json" if is_json else "rules.yaml")
 
 
 def _needs_rows(item: Any) -> bool:
@@ -160,7 +182,7 @@ class KafkaDiscoverer(PollingDiscoverer):
             rows_are_same = not each.templates or (before is not None and before[1] is rows)
             if last is None or each is not self._read.get(name) or not rows_are_same:
                 read_items = partial(each.given, by_template)
-                last = WatchedDocument.of(each.record.place, read_items, last, _text_of(each.record.key))
+                last = WatchedDocument.of(each.record.place, read_items, last, text_of_key(each.record.key))
             watched[name] = last
         discovered = self._documents.combined(
             {name: watched[name] for name in watched if records[name].key is not None}
@@ -174,13 +196,13 @@ class KafkaDiscoverer(PollingDiscoverer):
         return last if last is not None and last.record.value == record.value else _ReadRecord.of(record)
 
 
-def _text_of(key: bytes | None) -> str:
+def text_of_key(key: bytes | None) -> str:
     return one_line((key or b"").decode("utf-8", "replace"), MAX_ID) or "NULL"
 
 
 def _without_key(record: TopicRecord) -> RefusedProcessor:
     # No rule in force can be from it, so that it does not keep others from being removed.
-    return RefusedProcessor(_text_of(None), PatternProcessorError("the record has no key"), place=record.place)
+    return RefusedProcessor(text_of_key(None), PatternProcessorError("the record has no key"), place=record.place)
 
 
 class _TemplateRows:

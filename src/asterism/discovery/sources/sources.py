@@ -9,6 +9,7 @@ from typing import Any
 
 from asterism.arguments import shown
 from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory, is_in_store
+from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory, topic_at
 from asterism.discovery.sources.sql_table import TABLE, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError
@@ -45,8 +46,8 @@ class GivenPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory, 
 def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFactory:
     """The factory of a source.
 
-    :param source: a factory; the path or URI of a file or folder; the URL of a database or a web server; or a list of
-        processors, as such or in their JSON form
+    :param source: a factory; the path or URI of a file or folder; the URL of a database, a topic
+        (``kafka://broker:9092/rules``) or a web server; or a list of processors, as such or in their JSON form
     :param table: with the URL of a database, the table
     :raises PatternProcessorError: it is none of these
     """
@@ -54,6 +55,8 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
         return source
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return UrlPatternProcessorDiscovererFactory(source)
+    if isinstance(source, str) and (topic := topic_at(source)) is not None:
+        return KafkaPatternProcessorDiscovererFactory(*topic)
     if isinstance(source, str) and "://" in source and not is_in_store(source):
         return SqlPatternProcessorDiscovererFactory(source, table)
     if isinstance(source, str | os.PathLike) and os.fspath(source):

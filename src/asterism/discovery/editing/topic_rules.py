@@ -1,0 +1,47 @@
+"""Rules in a topic of Kafka, which can be seen and checked here, and are changed by producers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from typing import NoReturn, TypeVar
+
+from asterism.discovery.editing.edited_documents import first_of_each, rules_in
+from asterism.discovery.editing.kept_rules import WRONG, KeptRules, Rule, with_shadows
+from asterism.discovery.editing.rule_set import Change, RuleSet
+from asterism.discovery.sources.compacted_topic import CompactedTopic, KafkaClient
+from asterism.discovery.sources.kafka_topic import document_in, text_of_key
+from asterism.errors import PatternProcessorError, RuleSourceError
+
+_R = TypeVar("_R")
+
+
+class TopicRules(KeptRules):
+    """The rules in a compacted topic. Methods that change rules raise RuleSourceError."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.servers, self.topic = servers, topic
+
+    def all(self) -> list[Rule]:
+        return with_shadows(first_of_each(self._rules()))
+
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        self._refuse()
+
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
+        self._refuse()
+
+    def _rules(self) -> Iterator[Rule]:
+        with closing(KafkaClient(self.servers, {})) as client:
+            records = CompactedTopic(client, self.topic).poll()
+        for _, record in sorted(records.items()):
+            try:
+                yield from rules_in(document_in(record), record.place)
+            except PatternProcessorError as error:
+                yield Rule(text_of_key(record.key), None, WRONG, record.place, error=error)
+
+    def _refuse(self) -> NoReturn:
+        hint = "kafka-console-producer.sh; key: the id of the rule, value: the rule"
+        raise RuleSourceError(f"the rules in the topic {self.topic!r} are changed by producers of Kafka", hint=hint)
