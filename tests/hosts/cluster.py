@@ -71,10 +71,10 @@ class Cluster:
             address = ("--host", "master", "--port", str(MASTER_PORT), "--webui-port", "8080")
             program = self._spark(self.master, "master", f"{_CLASS}.master.Master", *address)
             self.url = f"spark://master:{MASTER_PORT}"
-            program.wait_for("New state: ALIVE", 60)
+            program.wait_for("New state: ALIVE")
             workers = [self._start_worker(name) for name in WORKERS]
             for worker in workers:
-                worker.wait_for("Successfully registered with master", 60)
+                worker.wait_for("Successfully registered with master")
             self.hosts.stay()
         return self
 
@@ -84,7 +84,7 @@ class Cluster:
         self.hosts.__exit__(kind, error, traceback)
 
     def add_worker(self, name: str) -> None:
-        self._start_worker(name).wait_for("Successfully registered with master", 60)
+        self._start_worker(name).wait_for("Successfully registered with master")
 
     def remove_worker(self, name: str) -> None:
         """The host is gone."""

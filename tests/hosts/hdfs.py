@@ -54,8 +54,8 @@ class Hdfs:
         self.host.run(*self._java, _NAMENODE, *_FORMAT)
         namenode = self.host.start("namenode", *self._java, _NAMENODE)
         datanode = self.host.start("datanode", *self._java, _DATANODE)
-        namenode.wait_for("IPC Server Responder: starting", 120)
-        datanode.wait_for("Successfully sent block report", 120)
+        namenode.wait_for("IPC Server Responder: starting")
+        datanode.wait_for("Successfully sent block report")
         return [namenode, datanode]
 
     def shell(self, *arguments: str) -> str:
