@@ -13,7 +13,7 @@ import pyarrow as pa
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import key_strings
-from asterism.columns.time import END_OF_TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
 from asterism.testing.operator_harness import key_hashes
@@ -157,7 +157,7 @@ class Driver:
             hashes = key_hashes(table.select(["k"] if self.case.keyed else []))
             events = self.operator.prepare("events", table.append_column(KEY_HASH, pa.array(hashes)))
         if events is not None or announce is not None:
-            arrivals = [Arrival("events", events, *([announce] if announce is not None else []))]
+            arrivals = [Arrival("events", events, BEFORE_TIME if announce is None else announce)]
         known = self.watermark if not self.way.announced or self.watermark == END_OF_TIME else -(2**63) + 1
         result = self.operator.process(self.store, arrivals, Now(known, self.processing_time))
         self.next_event_time, self.next_processing_time = result.next_event_time, result.next_processing_time

@@ -113,7 +113,7 @@ class StreamJoinOperator(KeyGroupOperator):
             read = pa.schema([f for f in wire.schema if f.name in {*names, *wire.keys, wire.time}])
             stored = stored_fields(wire.schema, names)
             prepared = pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored])
-            inputs[name] = InputSpec(read, prepared, idle_after=wire.idle_after)
+            inputs[name] = InputSpec(read, prepared, idle_after=wire.idle_after, watermark_by=wire.watermark_by)
         self.inputs = inputs
         self.row_schemas = {
             name: pa.schema(

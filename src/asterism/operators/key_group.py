@@ -1,7 +1,8 @@
 """One call for one key group, the same for every operator: late events, waiting events, and the watermark.
 
 1. Events at or before the watermark are late; the others are added to the waiting events.
-2. The watermarks in the arrivals advance those of the inputs; the operator's watermark is their minimum, without idle inputs.
+2. The watermarks in the arrivals advance those of the inputs; the operator's watermark is their minimum, without idle inputs. The
+   watermark of an input with ``watermark_by`` is the minimum of those of its partitions, without idle partitions.
 3. Events that the watermark has passed are ready, and the operator advances: it gets these events, and the pages of state of
    their keys or with a deadline that has passed.
 
@@ -30,10 +31,11 @@ from asterism.columns.arrays import Mask, cast_to
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned, check_evolution
-from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
 from asterism.operators.state.pages import Pages, fixed_pages_of
+from asterism.operators.state.partition_watermarks import IDLE, PartitionWatermarks
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import MemoryStore, StateStore
 from asterism.operators.state.waiting_events import WaitingEvents
@@ -41,8 +43,6 @@ from asterism.operators.state.waiting_events import WaitingEvents
 MAX_KEY_GROUPS = 2**15
 ONE_KEY = "__one_key"
 """The key column of streams without keys."""
-IDLE = -(2**62)
-"""Replaces the processing time of the last activity of an input: it is idle until its next activity."""
 LATE = "late_elements"
 """The metric that counts late elements."""
 
@@ -168,7 +168,9 @@ class KeyGroupOperator(Operator):
         """
 
     def arrived(self, group: Group, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
-        """Called first, when everything at or before *time* has been processed; returns the arrivals for the call."""
+        """Called first, when everything at or before *time* has been processed, and the watermark has advanced; returns the
+        arrivals for the call.
+        """
         return arrivals
 
     def must_advance(self, group: Group) -> bool:
@@ -203,12 +205,12 @@ class KeyGroupOperator(Operator):
         )
         if header.fingerprint != self.fingerprint:
             self._evolve(group)
-        arrivals = self.arrived(group, arrivals, before if self.event_time else now.processing_time - 1)
         waited = {name for number, name in enumerate(self.inputs) if header.is_waiting(number)}
         group.moved = self._move_watermarks(header, arrivals, now)
         group.watermark = max(before, now.watermark, self._least(header, now.processing_time))
         if not arrivals:
             self._mark_idle(header, now)
+        arrivals = self.arrived(group, arrivals, before if self.event_time else now.processing_time - 1)
         ready = self.ready_events(group, arrivals, before)
         self._end_inputs(group, waited)
         horizon = group.watermark if self.event_time else now.processing_time
@@ -232,17 +234,47 @@ class KeyGroupOperator(Operator):
         """Advance the watermarks of the inputs. Return the new ones of those that have advanced."""
         numbers = {name: number for number, name in enumerate(self.inputs)}
         moved: dict[str, int] = {}
+        self._find_partitions(header)
         if arrivals:
             self._restart_idle_time(header, now)
         for arrival in arrivals:
             number = numbers[arrival.input]
             header.last_activity[number] = now.processing_time
+            if arrival.partitions and number in header.partitions:
+                header.partitions[number].update(arrival.partitions, now.processing_time)
             if arrival.watermark > header.watermarks[number]:
                 header.watermarks[number] = moved[arrival.input] = arrival.watermark
+        for name, number in numbers.items():
+            watermark = self._watermark_of(header, number, self.inputs[name], now.processing_time)[0]
+            if watermark > header.watermarks[number]:
+                header.watermarks[number] = moved[name] = watermark
         if now.watermark == END_OF_TIME:
             moved |= {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
             header.watermarks[:] = END_OF_TIME
         return moved
+
+    def _find_partitions(self, header: GroupHeader) -> None:
+        """The partitions of each input with ``watermark_by``. If its columns were others before, those partitions are
+        forgotten, and the watermark remains.
+        """
+        partitions = {}
+        for number, spec in enumerate(self.inputs.values()):
+            if spec.watermark_by and header.watermarks[number] != END_OF_TIME:
+                before = header.partitions.get(number)
+                known = before is not None and tuple(before.columns) == spec.watermark_by
+                partitions[number] = before if before is not None and known else PartitionWatermarks(spec.watermark_by)
+        header.partitions = partitions
+
+    @staticmethod
+    def _watermark_of(header: GroupHeader, number: int, spec: InputSpec, processing_time: int) -> tuple[int, bool]:
+        """(the watermark of an input, which never decreases; whether it is idle)."""
+        watermark = int(header.watermarks[number])
+        partitions = header.partitions.get(number)
+        if partitions is not None and partitions.names and watermark != END_OF_TIME:
+            combined, idle = partitions.combined(processing_time, spec.idle_after)
+            return max(watermark, combined), idle
+        idle_time = processing_time - int(header.last_activity[number])
+        return watermark, spec.idle_after is not None and idle_time >= spec.idle_after
 
     def _end_inputs(self, group: Group, waited: Collection[str]) -> None:
         """Set which inputs have ended. *waited*: those with events that waited before the call"""
@@ -276,7 +308,7 @@ class KeyGroupOperator(Operator):
         event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)),
-            self._first_idle(header, now, group.watermark),
+            self._first_idle(header, now),
         )
         return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))
 
@@ -328,25 +360,27 @@ class KeyGroupOperator(Operator):
         """
         marks, going = [], []
         for number, spec in enumerate(self.inputs.values()):
-            mark = int(header.watermarks[number])
+            mark, idle = self._watermark_of(header, number, spec, processing_time)
             if not spec.timed or mark == END_OF_TIME:
                 continue
             marks.append(mark)
-            if spec.idle_after is None or processing_time - int(header.last_activity[number]) < spec.idle_after:
+            if not idle:
                 going.append(mark)
         if marks:
             return min(going, default=max(marks))
         return END_OF_TIME if self.event_time else BEFORE_TIME
 
-    def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
-        """The processing time at which the watermark advances because an input becomes idle."""
-        limits = [
-            int(last_activity) + spec.idle_after
-            for last_activity, spec in zip(header.last_activity, self.inputs.values(), strict=True)
-            if spec.timed and spec.idle_after is not None
-        ]
-        later = (time for time in sorted(limits) if time > now.processing_time)
-        return next((time for time in later if self._least(header, time) > watermark), END_OF_TIME)
+    def _first_idle(self, header: GroupHeader, now: Now) -> int:
+        """The processing time at which an input or a partition becomes idle. The operator is called then, also if its watermark
+        does not advance: a long time without a call means that the query was stopped.
+        """
+        limits = [END_OF_TIME]
+        for number, spec in enumerate(self.inputs.values()):
+            if spec.timed and spec.idle_after is not None:
+                partitions = header.partitions.get(number)
+                of_partitions = [] if partitions is None else np.unique(partitions.last_activity).tolist()
+                limits += [time + spec.idle_after for time in [int(header.last_activity[number]), *of_partitions]]
+        return min(time for time in limits if time > now.processing_time)
 
     def _mark_idle(self, header: GroupHeader, now: Now) -> None:
         for number, spec in enumerate(self.inputs.values()):
@@ -355,9 +389,13 @@ class KeyGroupOperator(Operator):
                 and now.processing_time - int(header.last_activity[number]) >= spec.idle_after
             ):
                 header.last_activity[number] = IDLE
+            if spec.idle_after is not None and number in header.partitions:
+                header.partitions[number].mark_idle(now.processing_time, spec.idle_after)
 
     def _restart_idle_time(self, header: GroupHeader, now: Now) -> None:
-        """Restart the idle time of all inputs if the operator was not called for a while: that does not mean they are idle."""
+        """Restart the idle time of all inputs and partitions if the operator was not called for a while: that does not mean
+        they are idle.
+        """
         specs = enumerate(self.inputs.values())
         awaited = [number for number, spec in specs if spec.timed and header.last_activity[number] != IDLE]
         limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
@@ -365,6 +403,8 @@ class KeyGroupOperator(Operator):
             idle_time = now.processing_time - int(header.last_activity[awaited].max())
             if idle_time >= min(limits):
                 header.last_activity[awaited] += idle_time
+                for partitions in header.partitions.values():
+                    partitions.restart_idle_time(idle_time)
 
     def _first_waiting(self, group: Group) -> int:
         return min(

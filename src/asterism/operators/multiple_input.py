@@ -50,6 +50,7 @@ class Wire:
     """The connection of an input: the available columns, the key columns, and the event time.
 
     :param idle_after: microseconds
+    :param watermark_by: the columns that distinguish the partitions, each of which has a watermark
     :param distributed: whether the elements have no key and are distributed over the key groups, each of which is an instance of
         the operator
     """
@@ -59,6 +60,7 @@ class Wire:
     time: str | None = None
     idle_after: int | None = None
     distributed: bool = False
+    watermark_by: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Sequence[str]:
@@ -188,7 +190,8 @@ class MultipleInputOperator(KeyGroupOperator):
         paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 and not declared.broadcast else []
         prepared = [*keys, pa.field(TIME, pa.int64()), *paged, *(f.with_name("e:" + f.name) for f in declared.schema)]
         read = pa.schema([field for field in wire.schema if field.name in needed])
-        return InputSpec(read, pa.schema(prepared), declared.broadcast, wire.time is not None, wire.idle_after)
+        timed, prepared_schema = wire.time is not None, pa.schema(prepared)
+        return InputSpec(read, prepared_schema, declared.broadcast, timed, wire.idle_after, wire.watermark_by)
 
     # ------------------------------------------------------------------ life
 

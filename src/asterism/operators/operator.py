@@ -29,7 +29,8 @@ class InputSpec:
     :param broadcast: every key group receives all elements, and there is no key
     :param timed: events have an event time: they wait for the watermark, and advance it
     :param idle_after: microseconds of processing time without an element after which the watermark does not wait for this
-        input; None: it always waits
+        input or, with *watermark_by*, for a partition; None: it always waits
+    :param watermark_by: the columns that distinguish the partitions of the input, if its watermark is the minimum of theirs
     """
 
     schema: pa.Schema
@@ -37,6 +38,7 @@ class InputSpec:
     broadcast: bool = False
     timed: bool = True
     idle_after: int | None = None
+    watermark_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,14 @@ class Arrival:
     """The data of one input in a call: prepared events, in order of arrival, a watermark, or both.
 
     The watermark asserts that no event of this input at or before it will arrive after this call.
+
+    :param partitions: of an input with ``watermark_by`` the watermarks of partitions that have events, by their names
     """
 
     input: str
     events: pa.Table | None = None
     watermark: int = BEFORE_TIME
+    partitions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

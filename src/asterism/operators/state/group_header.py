@@ -11,6 +11,7 @@ import numpy as np
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import CheckpointMismatchError, StateError
+from asterism.operators.state.partition_watermarks import PartitionWatermarks
 from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
@@ -55,6 +56,8 @@ class GroupHeader:
     chunks: list[list[tuple[int, int]]] = field(default_factory=list)
     defined: bool = False
     """Whether the state has a definition, see :mod:`asterism.operators.state.state_definition`."""
+    partitions: dict[int, PartitionWatermarks] = field(default_factory=dict)
+    """The partitions of the inputs that have some, by the number of the input."""
 
     def __post_init__(self) -> None:
         self.chunks = self.chunks or [[] for _ in self.buffers]
@@ -102,7 +105,9 @@ class GroupHeader:
             ]
         )
         head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
-        return head + b"".join(self.buffers)
+        # Headers of inputs without partitions end with the buffers, as in earlier releases.
+        partitions = [watermarks.to_bytes(number) for number, watermarks in self.partitions.items()]
+        return head + b"".join([*self.buffers, *partitions])
 
     @classmethod
     def from_bytes(cls, value: bytes, fingerprint: bytes | None = None) -> GroupHeader:
@@ -131,4 +136,5 @@ class GroupHeader:
         chunks = [[(place, first) for place, first in numbers(2 * each).reshape(each, 2).tolist()] for each in counts]
         ends = at + np.cumsum([0, *lengths])
         buffers = [value[begin:end] for begin, end in itertools.pairwise(ends.tolist())]
-        return cls(stored_fingerprint, *times, buffers, watermark, size, undivided, chunks, not is_first)
+        partitions = PartitionWatermarks.all_from_bytes(value[ends[-1] :])
+        return cls(stored_fingerprint, *times, buffers, watermark, size, undivided, chunks, not is_first, partitions)

@@ -466,7 +466,7 @@ class DynamicCepOperator(KeyGroupOperator):
             return arrivals
         late, passes = NO_TIME, END_OF_TIME
         if not self.processing_time:
-            late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
+            late, passes = time, max(time, group.watermark)
         until_of = {number: until for number, _, until in selectors}
         copies = copy_filter.of_arrivals(pa.concat_tables(arrived), call.sets.version, late, passes, until_of)
         # One table, because each table takes time.

@@ -457,7 +457,7 @@ class PatternStream(OperatorOutputs, metaclass=PythonNames):
         relevant, names = self._inputs(relevant, operator)
         time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
         chunks = packed(
-            stream, operator, EVENTS, hashed(relevant, stream.keys, names),
+            stream, operator, EVENTS, hashed(relevant, stream.keys, names, stream),
             use=use, watched=watched,
         )  # fmt: skip
         # What Spark computes may depend on the time zone.

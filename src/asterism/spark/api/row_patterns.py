@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypedDict, Unpack
@@ -89,6 +89,7 @@ def match_recognize(
     *,
     max_out_of_orderness: timedelta = timedelta(0),
     idle_after: timedelta | None = None,
+    watermark_by: Sequence[str] = (),
     key_groups: int | None = None,
     drain: bool = False,
     dialect: DialectName = "standard",
@@ -100,7 +101,7 @@ def match_recognize(
     :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or one that has been read. Over a
         stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
         interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
-    :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
+    :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
@@ -121,7 +122,9 @@ def match_recognize(
             "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
         )
     check_use(key_groups, drain)
-    return RowPatternStream(df, clause.clause, max_out_of_orderness, idle_after, key_groups, drain, options)
+    return RowPatternStream(
+        df, clause.clause, max_out_of_orderness, idle_after, watermark_by, key_groups, drain, options
+    )
 
 
 class RowPatternStream(OperatorOutputs):
@@ -133,6 +136,7 @@ class RowPatternStream(OperatorOutputs):
         clause: Clause,
         max_out_of_orderness: timedelta,
         idle_after: timedelta | None,
+        watermark_by: Sequence[str],
         key_groups: int | None,
         drain: bool,
         options: SearchOptions,
@@ -157,6 +161,7 @@ class RowPatternStream(OperatorOutputs):
             time=event_time_of(self._checked) if df.isStreaming else None,
             max_out_of_orderness=max_out_of_orderness,
             idle_after=idle_after if df.isStreaming else None,
+            watermark_by=watermark_by if df.isStreaming else (),
         )
 
     @property
@@ -232,7 +237,7 @@ class RowPatternStream(OperatorOutputs):
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use, operator.schema)
-        rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
+        rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names, stream)
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         # What Spark computes may depend on the time zone.
         build, schema = partial(self._operator, outputs), operator.schema

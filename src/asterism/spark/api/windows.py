@@ -320,7 +320,7 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
     def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         stream = self.stream
         df = with_computed(stream.df, operator.schema)
-        rows = hashed(df, stream.keys, operator.inputs[EVENTS].schema.names)
+        rows = hashed(df, stream.keys, operator.inputs[EVENTS].schema.names, stream)
         chunks = packed(stream, operator, EVENTS, rows, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
         zone = zone_of(operator.schema) if has_computed(operator.schema) else zone_if_used(build, self.schema)

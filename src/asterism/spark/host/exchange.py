@@ -6,19 +6,23 @@ the stateful operator process a few hundred chunks instead of millions of events
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import KEY_HASH
+from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import NO_TIME
 from asterism.operators.operator import Operator, closing
+from asterism.operators.state.partition_watermarks import check_partitions, partition_name
 from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
 from asterism.spark.host.partitioning import label
+from asterism.spark.host.times import EVENT_TIME, PARTITION
 
 GATHER = 200_000
 """Minimum number of rows that are packed together. Spark's batches have some thousand rows, and a chunk costs some 20
@@ -58,7 +62,10 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     Events of a keyed input are sent to the key group of their key, broadcast elements to all key groups. After its last
     event, a task sends the watermark to every key group: the latest time, minus *delay* (microseconds), minus a millisecond,
     since further events may have the same time. If *delay* is None, the watermark comes from Spark, and the task sends only
-    the information that the input has data.
+    the information that the input has data. If each partition of the input has a watermark, the task sends those of the
+    partitions of its events.
+
+    :raises LimitExceededError: the input has too many partitions
     """
     spec = operator.inputs[name]
     labels = np.array([label(group) for group in range(key_groups)], np.int32)
@@ -72,9 +79,13 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     def packed(batches: Batches) -> Batches:
         seq = partition_id() << 40
         latest = NO_TIME
+        partitions: dict[str, int] = {}
         for events in gathered(batches):
+            if spec.watermark_by:
+                events = _without_partitions(events, partitions, spec.watermark_by)
             prepared = operator.prepare(name, events).combine_chunks()
-            latest = max(latest, operator.latest(name, events, prepared))
+            if not spec.watermark_by:
+                latest = max(latest, operator.latest(name, events, prepared))
             if KEY_HASH in prepared.column_names:
                 events, prepared = prepared, prepared.drop_columns([KEY_HASH])
             if not prepared.num_rows:
@@ -89,7 +100,10 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
             for used, slices in _chunks_by_group(prepared, groups, key_groups):
                 yield chunks(labels[used], slices, seq, None)
                 seq += 1
-        if latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
+        if partitions:
+            watermarks = {partition: time - (delay or 0) - MILLISECOND for partition, time in partitions.items()}
+            yield chunks(labels, [partitions_to_bytes(watermarks)] * key_groups, seq, None)
+        elif latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
             watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
             yield chunks(labels, [None] * key_groups, seq, watermark)
 
@@ -109,6 +123,39 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
         )
 
     return packer
+
+
+def _without_partitions(events: pa.Table, partitions: dict[str, int], columns: Sequence[str]) -> pa.Table:
+    """The *events* without the columns of partitions.
+
+    :param partitions: the latest time of each partition so far, which is updated
+    """
+    added = [name for name in events.column_names if name.startswith(PARTITION)]
+    codes, count = group_codes(events.select(added))
+    check_partitions(count, columns)
+    times = pc.fill_null(events.column(EVENT_TIME), NO_TIME).to_numpy()
+    latest = np.full(count, NO_TIME)
+    np.maximum.at(latest, codes, times)
+    first = events.select(added).take(pa.array(first_rows(codes, count)))
+    values = zip(*(column.to_pylist() for column in first.columns), strict=True)
+    for name, time in zip(map(partition_name, values), latest.tolist(), strict=True):
+        if time != NO_TIME:
+            partitions[name] = max(time, partitions.get(name, NO_TIME))
+    check_partitions(len(partitions), columns)
+    return events.drop_columns([EVENT_TIME, *added])
+
+
+def partitions_to_bytes(watermarks: Mapping[str, int]) -> bytes:
+    """The watermarks of partitions as a chunk, which is distinguished from others by its first byte."""
+    return json.dumps(watermarks, ensure_ascii=False).encode()
+
+
+def partitions_from_bytes(chunk: bytes) -> dict[str, int] | None:
+    """None: the chunk contains events."""
+    if chunk[:1] != b"{":
+        return None
+    watermarks: dict[str, int] = json.loads(chunk)
+    return watermarks
 
 
 def _chunks_by_group(
@@ -177,11 +224,13 @@ def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Ite
             yield name, batch_to_bytes(part, compressed=compressed)
 
 
-def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from RESULTS of one output to its rows."""
+def unpack(schema: pa.Schema, output: str | None = None) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: from RESULTS to the rows of an *output*; None: the only one."""
 
     def unpacker(batches: Batches) -> Batches:
         for batch in batches:
+            if output is not None:
+                batch = batch.filter(pc.equal(batch.column("output"), output))
             for chunk in batch.column("chunk"):
                 yield from batch_from_bytes(chunk.as_buffer(), schema).to_batches()
 

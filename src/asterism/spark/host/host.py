@@ -112,6 +112,7 @@ class OperatorHost(StatefulProcessor):
         from asterism.columns.time import BEFORE_TIME
         from asterism.operators.operator import Arrival
         from asterism.operators.state.state_store import batch_from_bytes
+        from asterism.spark.host.exchange import partitions_from_bytes
 
         # Spark's shuffle has no defined order. In this order, all key groups process the same sequence of broadcast elements,
         # and a repeated task processes the same sequence of rows.
@@ -119,6 +120,10 @@ class OperatorHost(StatefulProcessor):
         for row in sorted(rows, key=attrgetter("seq")):
             if row.input != CONTROL:
                 schema = self.operator.inputs[row.input].prepared
+                partitions = None if row.chunk is None else partitions_from_bytes(row.chunk)
+                if partitions is not None:
+                    arrivals.append(Arrival(row.input, partitions=partitions))
+                    continue
                 events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
                 arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
         return arrivals

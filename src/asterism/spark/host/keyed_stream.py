@@ -10,11 +10,12 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from asterism.arguments import expect
+from asterism.arguments import expect, expect_strings
 from asterism.columns.internal import check_not_internal
 from asterism.columns.sort_keys import SortKey, no_order
 from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
+from asterism.spark.host.chaining import has_upstream, is_watermarked
 from asterism.spark.host.column_types import check_collation, plain_columns
 from asterism.spark.host.computed_columns import with_keys
 from asterism.spelling import PythonNames
@@ -22,6 +23,7 @@ from asterism.spelling import PythonNames
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
 )  # fmt: skip
+_PARTITION_TYPES = (T.IntegralType, T.StringType, T.DateType)
 _ORDER_TYPES = (*_KEY_TYPES, T.FractionalType, T.DayTimeIntervalType, T.NullType)
 
 MAX_DURATION = timedelta(days=FAR // DAY - 1)
@@ -43,8 +45,12 @@ class KeyedStream(metaclass=PythonNames):
     :param max_out_of_orderness: how far the time of an event may lie behind the latest time so far before the event is late
         (streaming only). The watermark is ``max(time) - max_out_of_orderness - 1 ms``, as in Flink's
         ``forBoundedOutOfOrderness``.
-    :param idle_after: the time without data (processing time) after which this input is idle and no longer holds back the
-        watermark. Default: never.
+    :param idle_after: the time without data (processing time) after which this input, or one of its partitions, is idle and no
+        longer holds back the watermark. Default: never.
+    :param watermark_by: the columns that distinguish the partitions of the stream, such as ``["topic", "partition"]`` of Kafka
+        (streaming only). Each partition that has had events has a watermark of its own, and that of the stream is their minimum:
+        if a partition is hours behind the others, its events are not late. The columns are integers, strings or dates; there are
+        at most 10,000 partitions. Default: one watermark for all events.
     :param time_unit: the unit of an event time of type BIGINT: "seconds", "milliseconds", "microseconds" or "nanoseconds"
     :param order_by: order of events with equal times: columns, descending with a leading ``-``. As in Spark, NULL is less than
         all other values, so it is first, and last if the order is descending; ``"price NULLS LAST"`` and
@@ -60,6 +66,7 @@ class KeyedStream(metaclass=PythonNames):
     order_by: Sequence[str] = ()
     idle_after: timedelta | None = None
     time_unit: str = MILLISECONDS
+    watermark_by: Sequence[str] = ()
     computes_keys: bool = field(init=False, default=False, repr=False)
     """whether a key is an expression"""
 
@@ -101,6 +108,7 @@ class KeyedStream(metaclass=PythonNames):
                 raise no_order(name, kind.simpleString())
             check_collation(f'the column "{name}" of order_by', name, kind)
         _check_time(self)
+        _check_partitions(self)
 
     def _add_keys(self) -> None:
         """Make keys that are expressions columns."""
@@ -127,6 +135,7 @@ class _WithoutKey:
     max_out_of_orderness: timedelta = timedelta(0)
     idle_after: timedelta | None = None
     time_unit: str = MILLISECONDS
+    watermark_by: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         _check_unit(self.time_unit)
@@ -134,6 +143,7 @@ class _WithoutKey:
         where = "in the broadcast stream" if isinstance(self, BroadcastStream) else "in the stream"
         _check_columns(self.df, [] if self.time is None else [self.time], where)
         _check_time(self)
+        _check_partitions(self)
 
 
 class DataStream(_WithoutKey):  # docs/decisions/0101
@@ -144,7 +154,7 @@ class DataStream(_WithoutKey):  # docs/decisions/0101
     micro-batch is repeated. Equal elements have the same instance.
 
     :param df: a streaming or a batch DataFrame
-    :param time, max_out_of_orderness, idle_after, time_unit: as for a :class:`KeyedStream`
+    :param time, max_out_of_orderness, idle_after, time_unit, watermark_by: as for a :class:`KeyedStream`
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
 
     Source: operators of a Flink ``DataStream`` that is not keyed.
@@ -159,12 +169,22 @@ class BroadcastStream(_WithoutKey):
         keyed events wait for the watermark of this input. None: an element takes effect in the micro-batch in which it
         arrives, before the keyed events of that micro-batch.
     :param max_out_of_orderness: as for a keyed stream
-    :param idle_after, time_unit: as for a keyed stream
+    :param idle_after, time_unit, watermark_by: as for a keyed stream
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
 
 
 Stream = KeyedStream | DataStream | BroadcastStream
+
+
+def partitioned_by(stream: Stream) -> tuple[str, ...]:
+    """The columns that distinguish partitions with a watermark of their own; of a table none."""
+    return tuple(stream.watermark_by) if stream.df.isStreaming else ()
+
+
+def idle_micros(stream: Stream) -> int | None:
+    """The idle time of a stream in microseconds."""
+    return None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
@@ -218,3 +238,29 @@ def _check_time(stream: KeyedStream | _WithoutKey) -> None:
             raise StreamDefinitionError(f"{name} can be at most {MAX_DURATION.days:,} days, not {value}")
     if idle_after is not None and time is None:
         raise StreamDefinitionError("idle_after requires an event time, and the input has none")
+
+
+def _check_partitions(stream: KeyedStream | _WithoutKey) -> None:
+    columns, df = stream.watermark_by, stream.df
+    hint = 'watermark_by=["topic", "partition"]'
+    expect_strings(StreamDefinitionError, columns, "watermark_by must be a list of columns", hint)
+    if not columns:
+        return
+    if stream.time is None:
+        raise StreamDefinitionError("watermark_by requires an event time, and the input has none")
+    _check_columns(df, columns, "in the stream")
+    for name in columns:
+        kind = df.schema[name].dataType
+        if not isinstance(kind, _PARTITION_TYPES):
+            raise ColumnTypeError(
+                f'the column "{name}" of watermark_by is of type {kind.simpleString()}',
+                "The columns that distinguish partitions are integers, strings or dates.",
+                "CAST it to a string",
+            )
+        check_collation(f'the column "{name}" of watermark_by', name, kind)
+    if df.isStreaming and (has_upstream(df) or is_watermarked(df)):
+        raise StreamDefinitionError(
+            "the stream already has a watermark, so it cannot have one for each partition",
+            "It is the output of an operator, whose watermark it has, or it has one of Spark (withWatermark).",
+            "use watermark_by in the first operator, and no withWatermark",
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
 from asterism.spark.host.column_types import arrow_schema, types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import DataStream, KeyedStream, Stream
+from asterism.spark.host.keyed_stream import DataStream, KeyedStream, Stream, idle_micros, partitioned_by
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.host.times import event_micros
@@ -48,8 +47,14 @@ def _has_hash(kind: T.DataType) -> bool:
 def wire_of(spark: SparkSession, stream: Stream) -> Wire:
     """The connection of an input to a stream."""
     schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
-    idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
-    return Wire(schema, keys_of(stream), stream.time, idle, isinstance(stream, DataStream))
+    return Wire(
+        schema,
+        keys_of(stream),
+        stream.time,
+        idle_micros(stream),
+        isinstance(stream, DataStream),
+        partitioned_by(stream),
+    )
 
 
 def over_streams(
@@ -61,7 +66,7 @@ def over_streams(
 
     def chunks_of(name: str, stream: Stream) -> DataFrame:
         columns = operator.inputs[name].schema.names
-        rows = hashed(stream.df, _hash_columns(stream, columns), columns)
+        rows = hashed(stream.df, _hash_columns(stream, columns), columns, stream)
         return packed(stream, operator, name, rows, use=use)
 
     chunks = {name: chunks_of(name, stream) for name, stream in streams.items()}

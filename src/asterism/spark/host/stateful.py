@@ -7,7 +7,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
 
@@ -23,7 +24,7 @@ from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.columns.time import micros
-from asterism.errors import StreamDefinitionError
+from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.expressions.computed_columns import PREFIX
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
 from asterism.operators.key_group import MAX_KEY_GROUPS
@@ -38,10 +39,11 @@ from asterism.spark.host.control_source import ControlSource, check_zone_of, ren
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream, idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
-from asterism.spark.host.times import event_micros, spark_delay
+from asterism.spark.host.times import EVENT_TIME as PARTITION_TIME
+from asterism.spark.host.times import PARTITION, event_micros, spark_delay
 from asterism.spark.host.versions import PASSES_START, DataSource, check_version
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
@@ -147,9 +149,19 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
     return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(task(renamed), schema)
 
 
-def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) -> DataFrame:
-    """The *columns*, and the hash of the *keys* (names or expressions) as KEY_HASH."""
-    return df.select(*[F.col(quoted_name(name)) for name in columns], hash_of(keys).alias(KEY_HASH))
+def hashed(
+    df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str], stream: Stream | None = None
+) -> DataFrame:
+    """The *columns*, and the hash of the *keys* (names or expressions) as KEY_HASH. If each partition of *stream* has a
+    watermark, also the columns of the partitions, and the event time.
+    """
+    partitions: list[Column] = []
+    if stream is not None and stream.time is not None and partitioned_by(stream):
+        partitions = [event_micros(df, stream.time, stream.time_unit).alias(PARTITION_TIME)]
+        partitions += [
+            F.col(quoted_name(name)).alias(f"{PARTITION}{number}") for number, name in enumerate(partitioned_by(stream))
+        ]
+    return df.select(*[F.col(quoted_name(name)) for name in columns], hash_of(keys).alias(KEY_HASH), *partitions)
 
 
 def hash_of(keys: Sequence[str | Column]) -> Column:
@@ -211,10 +223,14 @@ def packed(
 
     :param watched: whether Spark already has a watermark for these rows
     """
+    if partitioned_by(stream):  # operators with one input do not know it yet
+        spec = replace(operator.inputs[name], watermark_by=partitioned_by(stream), idle_after=idle_micros(stream))
+        operator.inputs = {**operator.inputs, name: spec}
     if has_watermark(stream.df):  # the output of an operator has the watermark of that operator
         return mapped(rows, pack(operator, use.key_groups, name, None), CHUNKS)
     chunks = mapped(rows, pack(operator, use.key_groups, name, _delay(stream)), CHUNKS)
-    if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
+    by_partition = any(spec.watermark_by for spec in operator.inputs.values())  # then that of the results is Spark's
+    if use.final or watched or stream.time is None or by_partition or not may_be_watched(stream.df, use):
         return chunks
     # For downstream operators. There are few chunks; those without a watermark do not affect Spark's watermark either.
     time = F.timestamp_micros("watermark")
@@ -249,14 +265,15 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
         # Spark does not allow the time mode of a checkpoint to change, as a new output for late events or a new pattern would.
         before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
-        if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME):
+        unfiltered = before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME)
+        if unfiltered or partitioned_by(stream):
             return with_computed(df, schema), False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
         # docs/decisions/0003.
         if not isinstance(df.schema[column].dataType, T.TimestampType):
             time = F.timestamp_micros(event_micros(df, column, stream.time_unit))
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
-        delay = spark_delay(stream.max_out_of_orderness)
+        delay = spark_delay(stream.max_out_of_orderness + timedelta(microseconds=behind(df)))
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
     return _where(df, condition, schema), watched
 
@@ -282,6 +299,7 @@ def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame
 
 def _watermark_of(streams: Iterable[Stream], use: Use) -> str | None:
     """The kind of Spark's watermark downstream of an operator with these inputs."""
+    streams = list(streams)
     timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
     if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
         return OURS
@@ -325,6 +343,10 @@ def stateful(
     upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
+    if any(spec.watermark_by and spec.idle_after is not None for spec in operator.inputs.values()):
+        time_mode = PROCESSING_TIME
+    if any(map(partitioned_by, streams.values())):
+        _check_partitioned(chunks[0].sparkSession, bool(upstream), time_mode, use)
     spark = chunks[0].sparkSession
     if any(isinstance(stream, KeyedStream) and stream.computes_keys for stream in streams.values()):
         zone = spark.conf.get("spark.sql.session.timeZone")  # a key may depend on it
@@ -362,6 +384,24 @@ def stateful(
         *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
     ]
     return results.observe(use.observation, *columns)
+
+
+def _check_partitioned(spark: SparkSession, has_upstream: bool, time_mode: str, use: Use) -> None:
+    """Check whether an operator of which an input has a watermark for each partition can run."""
+    if has_upstream and not use.final:
+        raise StreamDefinitionError(
+            "an operator with another one before it and with an input with watermark_by cannot be followed by a third one",
+            "Spark has one watermark in a query, which would be that of the first operator.",
+            "write its result to a table, and read that as a stream; or remove watermark_by",
+        )
+    before = None if use.checkpoint is None else time_mode_of(spark, use.checkpoint)
+    if before not in (None, time_mode):
+        raise CheckpointMismatchError(
+            "watermark_by cannot be added to the query of this checkpoint",
+            "Before, the watermark or the idle time came in another way, and Spark does not allow the time mode of a "
+            f"checkpoint to change ({before} to {time_mode}).",
+            "use a new checkpoint location",
+        )
 
 
 def _control_rows(
@@ -425,8 +465,17 @@ def _histogram(name: str, bounds: Sequence[float]) -> Column:
     ).alias(name)
 
 
-def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+def unpacked(results: DataFrame, output: str, schema: pa.Schema, *, watched: bool = False) -> DataFrame:
+    """The rows of an *output*.
+
+    :param watched: whether the watermark of the operator becomes that of Spark
+    """
     struct = spark_schema(schema)
+    if watched:
+        time = F.timestamp_micros(F.col("metrics")[WATERMARK])
+        results = results.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds")
+        # Spark would move a filter below the watermark, where the rows with watermarks would be missing.
+        return results.select("output", "chunk").mapInArrow(task(unpack(schema, output)), struct)
     return results.where(F.col("output") == output).select("chunk").mapInArrow(task(unpack(schema)), struct)
 
 
@@ -448,8 +497,10 @@ def output_of(
     """
     if not any(stream.df.isStreaming for stream in streams):
         return unwrapping(results if projection is None else projection.of(results))
-    rows = unpacked(results, output, schema)
+    watermark = _watermark_of(streams, use)
+    watched = watermark == OURS and any(map(partitioned_by, streams))
+    rows = unpacked(results, output, schema, watched=watched)
     rows = rows if projection is None else projection.of(rows)
     inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
     late = None if takes is None else inputs + takes
-    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain, behind=late)
+    return marked(rows, watermark=watermark, drains=use.drain, behind=late)

@@ -8,9 +8,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from asterism.columns.internal import internal
 from asterism.columns.time import DAY, FAR, TIME_UNITS
 from asterism.text.printable import quoted_name
 
+EVENT_TIME, PARTITION = internal("event_time"), internal("partition_")
+"""The event time in microseconds, and the first part of the names of the columns of ``watermark_by``, before the exchange."""
 _NTZ = (
     f"bigint(unix_date(date({{0}}))) * {DAY} + bigint(hour({{0}})) * 3600000000 + bigint(minute({{0}})) * 60000000"
     " + bigint(extract(SECOND FROM {0}) * 1000000)"

@@ -255,17 +255,24 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
 
     @property
     def _waiting_time(self) -> int | None:
-        """See :class:`DynamicCepOperator`. The watermark of a stream that comes from another operator is Spark's."""
+        """See :class:`DynamicCepOperator`. The watermark of a stream that comes from another operator is Spark's. With
+        partitions, it can be any time behind the latest event.
+        """
         if not self.stream.df.isStreaming:
             return 0
-        return None if has_watermark(self.stream.df) else micros(self.stream.max_out_of_orderness) + MILLISECOND
+        by_partition = bool(self.stream.watermark_by)
+        return (
+            None
+            if by_partition or has_watermark(self.stream.df)
+            else micros(self.stream.max_out_of_orderness) + MILLISECOND
+        )
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         store = operator.source
         if isinstance(store, SingleSetStore):
             return bounded_results(self.stream, operator, store, use)
         assert isinstance(store, FolderStore)
-        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
+        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names, self.stream)
         return stateful(
             operator,
             [packed(self.stream, operator, EVENTS, events, use=use)],
