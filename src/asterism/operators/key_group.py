@@ -374,13 +374,13 @@ class KeyGroupOperator(Operator):
         """The processing time at which an input or a partition becomes idle. The operator is called then, also if its watermark
         does not advance: a long time without a call means that the query was stopped.
         """
-        limits = [END_OF_TIME]
+        limits: list[int] = []
         for number, spec in enumerate(self.inputs.values()):
-            if spec.timed and spec.idle_after is not None:
+            if spec.timed and spec.idle_after is not None and header.watermarks[number] != END_OF_TIME:
                 partitions = header.partitions.get(number)
                 of_partitions = [] if partitions is None else np.unique(partitions.last_activity).tolist()
                 limits += [time + spec.idle_after for time in [int(header.last_activity[number]), *of_partitions]]
-        return min(time for time in limits if time > now.processing_time)
+        return min((time for time in limits if time > now.processing_time), default=END_OF_TIME)
 
     def _mark_idle(self, header: GroupHeader, now: Now) -> None:
         for number, spec in enumerate(self.inputs.values()):

@@ -13,8 +13,8 @@ from typing import Self
 
 import numpy as np
 
-from asterism.columns.arrays import Ints
-from asterism.columns.time import BEFORE_TIME
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import LimitExceededError
 
 MAX_PARTITIONS = 10_000
@@ -82,6 +82,14 @@ class PartitionWatermarks:
     def restart_idle_time(self, idle_time: int) -> None:
         """Postpone the last activity of the partitions that are not idle."""
         self.last_activity[self.last_activity != IDLE] += idle_time
+
+    @property
+    def holding_back(self) -> Mask:
+        """A mask of the partitions for which the watermark of the input waits."""
+        active: Mask = self.last_activity != IDLE
+        least = self.watermarks[active].min(initial=END_OF_TIME)
+        slowest: Mask = active & (self.watermarks == least)
+        return slowest
 
     def to_bytes(self, number: int) -> bytes:
         """:param number: that of the input"""

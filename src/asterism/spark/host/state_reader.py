@@ -30,6 +30,7 @@ from asterism.operators.state.broadcast_state import PART, parts_in
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.keyed_state import StateKind
 from asterism.operators.state.page_numbers import BROADCAST_PAGE, CLAUSES_PAGE, DEFINITION_PAGE, SETS_PAGE, PageKind
+from asterism.operators.state.partition_watermarks import IDLE, values_of
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition, keys_as_structs
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
 from asterism.operators.stored_state import (
@@ -94,6 +95,16 @@ _GROUPS = pa.schema(
         ("watermark", MOMENT),
         ("next_event_time", MOMENT),
         ("next_processing_time", MOMENT),
+    ]
+)
+
+_PARTITIONS = pa.schema(
+    [
+        ("input", pa.string()),
+        ("partition", pa.map_(pa.string(), pa.string())),
+        ("watermark", MOMENT),
+        ("last_activity", MOMENT),
+        ("holds_back", pa.bool_()),
     ]
 )
 
@@ -341,6 +352,29 @@ class StateReader:
         return groups.select(
             F.col("group").alias("key_group"), "watermark", "pages", "bytes", "next_event_time", "next_processing_time"
         )
+
+    def partitions(self) -> DataFrame:
+        """The partitions of inputs with ``watermark_by`` that have had events: the ``input``, the ``partition`` as a map of its
+        columns to their values as strings, its ``watermark``, its ``last_activity`` (processing time; NULL: it is idle), and
+        whether it ``holds_back`` the watermark of the input.
+        """
+        names = [] if self._definition is None else list(self._definition.inputs)
+
+        def rows(group: int, header: GroupHeader) -> list[tuple[Any, ...]]:
+            return [
+                (names[number], list(zip(partitions.columns, values_of(name), strict=True)), *rest)
+                for number, partitions in header.partitions.items()
+                for name, *rest in zip(
+                    partitions.names,
+                    moments(partitions.watermarks),
+                    moments(partitions.last_activity, partitions.last_activity != IDLE),
+                    partitions.holding_back.tolist(),
+                    strict=True,
+                )
+            ]
+
+        # All key groups have the same, and one with many partitions is large.
+        return _of_headers(self._headers.orderBy("key_group").limit(1), _PARTITIONS, rows)
 
     def partial_matches(self, *, events: bool = False) -> DataFrame:
         """The partial matches of a pattern, of rules or of MATCH_RECOGNIZE.
