@@ -308,7 +308,7 @@ class KeyGroupOperator(Operator):
         event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)),
-            self._first_idle(header, now),
+            self._first_idle(header, now, group.watermark),
         )
         return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))
 
@@ -370,17 +370,22 @@ class KeyGroupOperator(Operator):
             return min(going, default=max(marks))
         return END_OF_TIME if self.event_time else BEFORE_TIME
 
-    def _first_idle(self, header: GroupHeader, now: Now) -> int:
-        """The processing time at which an input or a partition becomes idle. The operator is called then, also if its watermark
-        does not advance: a long time without a call means that the query was stopped.
+    def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
+        """The processing time at which the watermark advances because an input becomes idle, or at which a partition becomes
+        idle. For a partition, the operator is called although its watermark may not advance: a long time without a call means
+        that the query was stopped.
         """
-        limits: list[int] = []
+        limits, of_partitions = [], [END_OF_TIME]
         for number, spec in enumerate(self.inputs.values()):
-            if spec.timed and spec.idle_after is not None and header.watermarks[number] != END_OF_TIME:
-                partitions = header.partitions.get(number)
-                of_partitions = [] if partitions is None else np.unique(partitions.last_activity).tolist()
-                limits += [time + spec.idle_after for time in [int(header.last_activity[number]), *of_partitions]]
-        return min((time for time in limits if time > now.processing_time), default=END_OF_TIME)
+            if spec.timed and spec.idle_after is not None:
+                limits.append(int(header.last_activity[number]) + spec.idle_after)
+                if number in header.partitions:
+                    activity = np.unique(header.partitions[number].last_activity)
+                    of_partitions += [
+                        time for time in (activity + spec.idle_after).tolist() if time > now.processing_time
+                    ]
+        later = (time for time in sorted(limits) if time > now.processing_time)
+        return min(next((time for time in later if self._least(header, time) > watermark), END_OF_TIME), *of_partitions)
 
     def _mark_idle(self, header: GroupHeader, now: Now) -> None:
         for number, spec in enumerate(self.inputs.values()):

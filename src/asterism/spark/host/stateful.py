@@ -345,9 +345,8 @@ def stateful(
         time_mode = EVENT_TIME
     if any(spec.watermark_by and spec.idle_after is not None for spec in operator.inputs.values()):
         time_mode = PROCESSING_TIME
-    if any(map(partitioned_by, streams.values())):
-        _check_partitioned(chunks[0].sparkSession, bool(upstream), time_mode, use)
     spark = chunks[0].sparkSession
+    _check_partitioned(spark, operator, bool(upstream), time_mode, use)
     if any(isinstance(stream, KeyedStream) and stream.computes_keys for stream in streams.values()):
         zone = spark.conf.get("spark.sql.session.timeZone")  # a key may depend on it
     if use.last_offset is not None:
@@ -386,8 +385,10 @@ def stateful(
     return results.observe(use.observation, *columns)
 
 
-def _check_partitioned(spark: SparkSession, has_upstream: bool, time_mode: str, use: Use) -> None:
+def _check_partitioned(spark: SparkSession, operator: Operator, has_upstream: bool, time_mode: str, use: Use) -> None:
     """Check whether an operator of which an input has a watermark for each partition can run."""
+    if not any(spec.watermark_by for spec in operator.inputs.values()):
+        return
     if has_upstream and not use.final:
         raise StreamDefinitionError(
             "an operator with another one before it and with an input with watermark_by cannot be followed by a third one",
