@@ -70,9 +70,13 @@ class Broker:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        self._process = self._java("kafka.Kafka", self.properties)
         until = time.monotonic() + SECONDS
+        starts = 1
+        self._process = self._java("kafka.Kafka", self.properties)
         while not self.answers():
+            if self._process.poll() is not None and starts < 3:  # while it was down, a client may have had its port
+                self._process = self._java("kafka.Kafka", self.properties)
+                starts += 1
             if self._process.poll() is not None or time.monotonic() > until:
                 raise NoServerError(f"the broker does not start: {self.log[-300:]!r}")
             time.sleep(0.1)
