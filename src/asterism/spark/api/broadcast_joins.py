@@ -47,6 +47,7 @@ class Side:
             'Side(customers, on="id")',
         )
         expect(StreamDefinitionError, self.prefix, str, "the prefix must be a string", 'Side(..., prefix="customer_")')
+        object.__setattr__(self, "df", analyzable(self.df))
         if self.select is not None:
             expect_strings(
                 StreamDefinitionError, self.select, "select must be a list of columns", 'Side(..., select=["name"])'
@@ -117,6 +118,7 @@ def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = No
     every = {**(sides or {}), **more}
     if not every:
         raise StreamDefinitionError("a join needs at least one table", hint=hint)
+    probe = analyzable(probe)
     for name, side in every.items():
         if not isinstance(side, Side):
             raise StreamDefinitionError(

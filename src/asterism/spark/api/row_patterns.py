@@ -142,8 +142,8 @@ class RowPatternStream(OperatorOutputs):
         options: SearchOptions,
     ) -> None:
         self.key_groups, self.drain = key_groups, drain
-        self.spark: SparkSession = df.sparkSession
         df = plain_columns(df)
+        self.spark: SparkSession = df.sparkSession
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
         computed = ComputedColumns(df, self.schema)

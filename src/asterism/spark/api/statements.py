@@ -54,6 +54,7 @@ from asterism.spark.api.table_functions import (
 from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.query_settings import QueryTraits, carrying
 from asterism.spark.host.stateful import check_use
+from asterism.spark.session.pipelines import analyzable, analyzing
 from asterism.spark.session.settings import errors_not_logged
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
@@ -110,6 +111,7 @@ def sql(
     check_limit(max_rows, on_limit)
     dialect_of(dialect)
     functions = registered(tables)
+    spark = analyzing(spark)
     named: dict[str, Any] = {name: value for name, value in tables.items() if not is_function(value)}
     for name, df in named.items():
         kind = DataFrame | PatternProcessorDiscovererFactory
@@ -162,7 +164,7 @@ class _StatementRun:
         for name, df in self.named.items():
             if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
                 place = f"table_{len(self.given)}"
-                self.frames[place] = df
+                self.frames[place] = analyzable(df)
                 self.given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
 
     def table_of(self, begin: int, end: int, at: int) -> DataFrame:

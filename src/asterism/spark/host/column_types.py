@@ -33,6 +33,7 @@ from asterism.errors import ColumnTypeError, StreamDefinitionError
 from asterism.expressions.types import SPARK_JSON, SPARK_TYPE, TIME_ZONE
 from asterism.operators.operator import Operator
 from asterism.spark.host.versions import to_arrow
+from asterism.spark.session.pipelines import analyzable
 from asterism.spark.session.settings import errors_not_logged
 from asterism.text.printable import quoted_name
 
@@ -100,6 +101,7 @@ def plain_columns(df: DataFrame) -> DataFrame:
     :raises StreamDefinitionError: it has no columns, or two of the same name
     """
     expect(StreamDefinitionError, df, DataFrame, "events must be a DataFrame", 'KeyedStream(df, key="user", time="ts")')
+    df = analyzable(df)
     fields = df.schema.fields
     if not fields:
         raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")

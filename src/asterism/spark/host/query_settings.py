@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism.spark.host import versions
+from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
 from asterism.spark.session.settings import (
     PARTITIONS,
@@ -248,11 +249,21 @@ def _too_many(name: str, tasks: int, key_groups: int) -> str:
     )
 
 
+def _too_many_in_pipeline(tasks: int, key_groups: int) -> str:
+    return (
+        f"asterism: {tasks} stateful tasks for {key_groups} key groups take seconds per micro-batch. Unless the table sets "
+        f'spark_conf={{"{PARTITIONS}": "{key_groups}"}}, set {PARTITIONS} in the configuration of the pipeline.\n'
+    )
+
+
 _observed: WeakSet[SparkSession] = WeakSet()
 
 
 def observe_tasks(spark: SparkSession, key_groups: int) -> None:
     """Report queries with too many stateful tasks, if the session would start such queries."""
-    if tasks_of_session(spark) > key_groups and spark not in _observed:
+    if is_pipeline(spark):  # its queries run when this process has ended
+        if (tasks := tasks_of_session(spark)) > key_groups:
+            sys.stderr.write(_too_many_in_pipeline(tasks, key_groups))
+    elif tasks_of_session(spark) > key_groups and spark not in _observed:
         _observed.add(spark)
         observe(spark, _TooManyTasks())

@@ -45,6 +45,7 @@ from asterism.spark.host.query_settings import QueryTraits, carrying, observe_ta
 from asterism.spark.host.times import EVENT_TIME as PARTITION_TIME
 from asterism.spark.host.times import PARTITION, event_micros, spark_delay
 from asterism.spark.host.versions import PASSES_START, DataSource, check_version
+from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     check_arrow_batches,
@@ -363,7 +364,7 @@ def stateful(
         .groupBy("key_group")
         .transformWithState(
             statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),
-            outputStructType=RESULTS,
+            outputStructType=parsed(spark, RESULTS),
             outputMode="Append",
             timeMode=time_mode,
             initialState=None if first is None else first.groupBy("key_group"),

@@ -50,6 +50,7 @@ from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, s
 from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rules.rule_source import Payload
+from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.settings import hadoop_settings, resolved
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
@@ -112,7 +113,7 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
         expect_outputs([name], operator.output_schemas)
 
         def results(use: Use) -> DataFrame:
-            if self.stream.df.isStreaming:
+            if self.stream.df.isStreaming and not is_pipeline(self.spark):
                 count(self.spark, None, use.observation, store)
             return self._results(operator, without, use)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -18,6 +19,7 @@ from pyspark.sql.utils import is_remote
 
 from asterism.errors import StreamDefinitionError
 from asterism.rules.sets.file_systems import is_path
+from asterism.spark.session.pipelines import is_pipeline
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 """For a stateful operator, the number of tasks. A checkpoint keeps the number of its first run."""
@@ -143,7 +145,20 @@ def errors_not_logged() -> Iterator[None]:
 
 
 def configure_state_store(spark: SparkSession) -> None:
-    """Select the state store. This remains set, because outputs that are DataFrames are started by the user."""
+    """Select the state store. This remains set, because outputs that are DataFrames are started by the user.
+
+    :raises StreamDefinitionError: the pipeline that this session defines, which nothing can set there, has another state store
+    """
+    if is_pipeline(spark):
+        missing = {key: value for key, value in _STATE_STORE.items() if spark.conf.get(key, None) != value}
+        if missing:
+            lines = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in missing.items())
+            raise StreamDefinitionError(
+                "the configuration of the pipeline lacks the state store of Asterism's operators",
+                "A function of a pipeline cannot set it.",
+                f"in the pipeline spec:\n  configuration:{lines}",
+            )
+        return
     for key, value in _STATE_STORE.items():
         spark.conf.set(key, value)
 
