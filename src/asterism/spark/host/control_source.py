@@ -26,7 +26,7 @@ from asterism.spark.host.versions import (
     SupportsTriggerAvailableNow,
     reader_for_spark,
 )
-from asterism.spark.session.worker import receive_at_once
+from asterism.spark.session.worker import receive_at_once, send_no_empty_profiles
 
 NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
@@ -50,6 +50,10 @@ class ControlSource(DataSource):
     exhausted), ``zone`` (the session's time zone, if an expression depends on it) and ``start`` (the last offset of the
     checkpoint, for Spark 4.1).
     """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)  # type: ignore[arg-type] # PySpark wants a dict
+        send_no_empty_profiles()
 
     @classmethod
     def name(cls) -> str:

@@ -67,13 +67,28 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
     logs = _offset_logs(spark, checkpoint)
     if not logs:
         return []
-    documents: list[Any] = []
-    for line in logs[max(logs)].splitlines()[2:]:
-        with suppress(ValueError):
-            documents.append(json.loads(line))
     return [
-        offset for offset in documents if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset
+        offset
+        for offset in offsets_of_log(logs[max(logs)])
+        if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset
     ]
+
+
+def offsets_of_log(text: str) -> list[Any]:
+    """The offsets in a file of Spark's offset log that are JSON. In its version 2, which the evolution of sources has, each follows
+    the name of its source.
+
+    >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
+    [{'logOffset': 3}]
+    >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders:{"logOffset": 3}\\npayments:-')
+    [{'logOffset': 3}]
+    """
+    version, _, *lines = text.splitlines()
+    documents: list[Any] = []
+    for line in lines:
+        with suppress(ValueError):
+            documents.append(json.loads(line if version == "v1" else line.partition(":")[2]))
+    return documents
 
 
 def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:

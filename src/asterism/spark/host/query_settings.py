@@ -52,11 +52,13 @@ class QueryTraits:
     :param key_groups: the largest number of key groups
     :param drains: whether an operator ends its input by itself
     :param timers: whether an operator has timers in processing time, with which a query does not end by itself
+    :param operators: how many there are
     """
 
     key_groups: int
     drains: bool = False
     timers: bool = False
+    operators: int = 1
 
     @classmethod
     def of(cls, frames: Iterable[Any]) -> QueryTraits | None:
@@ -68,6 +70,7 @@ class QueryTraits:
             max(each.key_groups for each in traits),
             any(each.drains for each in traits),
             any(each.timers for each in traits),
+            sum(each.operators for each in traits),
         )
 
 

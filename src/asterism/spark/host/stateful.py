@@ -35,6 +35,7 @@ from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, ru
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.host.column_types import check_passes, spark_schema
 from asterism.spark.host.computed_columns import with_computed
+from asterism.spark.host.control_source import NAME as CONTROL_SOURCE
 from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
@@ -44,7 +45,7 @@ from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.times import EVENT_TIME as PARTITION_TIME
 from asterism.spark.host.times import PARTITION, event_micros, spark_delay
-from asterism.spark.host.versions import PASSES_START, DataSource, check_version
+from asterism.spark.host.versions import PASSES_START, DataSource, check_version, named
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
@@ -357,7 +358,9 @@ def stateful(
     if not use.final:
         check_arrow_batches(spark)
         observe_tasks(spark, use.key_groups)
-    control = _control_rows(spark.readStream.format(_registered(spark, source)), operator, use, time_mode, zone)
+    known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
+    reader = named(spark, spark.readStream.format(_registered(spark, source)), CONTROL_SOURCE, known.operators)
+    control = _control_rows(reader, operator, use, time_mode, zone)
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
         .withColumn("processing_time", processing_time_column())
@@ -372,9 +375,8 @@ def stateful(
     )
     watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
     results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
-    known = QueryTraits.of(chunks) or QueryTraits(0)
     timers = time_mode == PROCESSING_TIME or known.timers
-    traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers)
+    traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers, known.operators + 1)
     results = carrying(results, traits)
     if not operator.metrics:
         return results

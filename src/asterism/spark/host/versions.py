@@ -28,7 +28,7 @@ from asterism.spark.host import end_of_input as signals
 
 __all__ = [
     "PASSES_START", "DataSource", "DataSourceStreamReader", "InputPartition", "ReadAllAvailable", "ReadLimit", "ReadMaxRows",
-    "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "offset_of", "reader_for_spark", "settings_of_start",
+    "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "named", "offset_of", "reader_for_spark", "settings_of_start",
     "to_arrow", "wait_for_ends",
 ]  # fmt: skip
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     PASSES_START: bool
@@ -77,6 +78,8 @@ else:
 
 
 LEAST_SPARK = "4.1"
+SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""Whether each source of a query has a name, by which Spark finds its offsets in the checkpoint. Default: false."""
 _REPLACEMENT = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 _SECONDS = 0.01
 """Between two checks whether queries have ended."""
@@ -100,6 +103,17 @@ def check_version(spark: SparkSession, df: DataFrame) -> None:
             "Its API has no transformWithState for rows, which Asterism's state is kept with.",
             f"use Spark {LEAST_SPARK} or later, with the pyspark of the same version",
         )
+
+
+def named(spark: SparkSession, reader: DataStreamReader, name: str, upstream: int) -> DataStreamReader:
+    """The reader of an operator's source; with a name, if the session wants one for each source (Spark 4.2 and later).
+
+    :param upstream: how many operators there are before it in the query. The name must be unique in the query, and the same after a
+        restart.
+    """
+    if spark.conf.get(SOURCE_EVOLUTION, "false") != "true":
+        return reader
+    return reader.name(f"{name}_{upstream + 1}" if upstream else name)
 
 
 def reader_for_spark(

@@ -49,6 +49,16 @@ def settle_memory() -> None:
         gc.freeze()
 
 
+def send_no_empty_profiles() -> None:
+    """Remove the empty profiles that Spark 4.2 and later sends from a process that plans a source in Python. ``spark-pipelines run``
+    takes them for an unknown response, and fails after the run has completed.
+    """
+    from pyspark.accumulators import _accumulatorRegistry
+
+    for number in [number for number, sent in _accumulatorRegistry.items() if sent.value == {}]:
+        del _accumulatorRegistry[number]
+
+
 def receive_at_once() -> None:
     """Acknowledge what Spark has sent to this process so far. Call this before a task waits for its input.
 
