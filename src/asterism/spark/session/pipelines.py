@@ -60,7 +60,9 @@ def analyzing(spark: SparkSession) -> SparkSession:
     kind = _session_class(type(spark))
     session: Any = kind.__new__(kind)  # a copy of a session is the active one
     for name, value in vars(spark).items():
-        if name != "_sqm" and not isinstance(getattr(kind, name, None), cached_property):  # these refer to the other session
+        if name != "_sqm" and not isinstance(
+            getattr(kind, name, None), cached_property
+        ):  # these refer to the other session
             setattr(session, name, value)
     session._client = copy.copy(session._client)
     session._client.thread_local = threading.local()  # it has the context

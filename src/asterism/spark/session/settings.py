@@ -152,11 +152,11 @@ def configure_state_store(spark: SparkSession) -> None:
     if is_pipeline(spark):
         missing = {key: value for key, value in _STATE_STORE.items() if spark.conf.get(key, None) != value}
         if missing:
-            lines = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in missing.items())
+            lines = ", ".join(f"{key}: {json.dumps(value)}" for key, value in missing.items())
             raise StreamDefinitionError(
                 "the configuration of the pipeline lacks the state store of Asterism's operators",
                 "A function of a pipeline cannot set it.",
-                f"in the pipeline spec:\n  configuration:{lines}",
+                f"in the pipeline spec, under configuration: {lines}",
             )
         return
     for key, value in _STATE_STORE.items():

@@ -55,7 +55,7 @@ def send_no_empty_profiles() -> None:
     """
     from pyspark.accumulators import _accumulatorRegistry
 
-    for number in [number for number, sent in _accumulatorRegistry.items() if sent.value == {}]:
+    for number in [number for number, sent in _accumulatorRegistry.items() if sent._value == {}]:
         del _accumulatorRegistry[number]
 
 
