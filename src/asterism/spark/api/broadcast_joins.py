@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from asterism.arguments import expect, expect_strings, shown
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.joins.types import FILTERING, JOIN_TYPES
+from asterism.spark.session.pipelines import analyzable
 from asterism.text.printable import quoted_name
 
 

@@ -75,8 +75,8 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
 
 
 def offsets_of_log(text: str) -> list[Any]:
-    """The offsets in a file of Spark's offset log that are JSON. In its version 2, which the evolution of sources has, each follows
-    the name of its source.
+    """The offsets in a file of Spark's offset log that are JSON. In its version 2, which queries with named sources have, each
+    follows the name of its source.
 
     >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
     [{'logOffset': 3}]

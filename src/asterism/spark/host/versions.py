@@ -28,8 +28,8 @@ from asterism.spark.host import end_of_input as signals
 
 __all__ = [
     "PASSES_START", "DataSource", "DataSourceStreamReader", "InputPartition", "ReadAllAvailable", "ReadLimit", "ReadMaxRows",
-    "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "named", "offset_of", "reader_for_spark", "settings_of_start",
-    "to_arrow", "wait_for_ends",
+    "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "named", "offset_of", "reader_for_spark",
+    "settings_of_start", "to_arrow", "wait_for_ends",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def check_version(spark: SparkSession, df: DataFrame) -> None:
 def named(spark: SparkSession, reader: DataStreamReader, name: str, upstream: int) -> DataStreamReader:
     """The reader of an operator's source; with a name, if the session wants one for each source (Spark 4.2 and later).
 
-    :param upstream: how many operators there are before it in the query. The name must be unique in the query, and the same after a
-        restart.
+    :param upstream: how many operators there are before it in the query. The name must be unique in the query, and the same
+        after a restart.
     """
     if spark.conf.get(SOURCE_EVOLUTION, "false") != "true":
         return reader

@@ -1,8 +1,8 @@
 """Spark Declarative Pipelines: analysis inside the function of a dataset.
 
-Spark Connect analyzes nothing for a thread that is in such a function, because the datasets of the pipeline may not exist yet. This
-library needs the types of columns there. Its DataFrames have a session of their own (:func:`analyzing`), whose requests do not say that
-they are of the pipeline: Spark analyzes them as it does outside.
+Spark Connect analyzes nothing for a thread that is in such a function, because the datasets of the pipeline may not exist yet.
+This library needs the types of columns there. Its DataFrames have a session of their own (:func:`analyzing`), whose requests do
+not say that they are of the pipeline: Spark analyzes them as it does outside.
 
 See docs/decisions/0123.
 """
@@ -38,7 +38,7 @@ def analyzable(df: DataFrame) -> DataFrame:
     if not is_remote() or (session := analyzing(df.sparkSession)) is df.sparkSession:
         return df
     frame: Any = type(df)
-    df = frame(df._plan, session)  # type: ignore[attr-defined] # of Connect
+    df = frame(df._plan, session)
     try:
         df.schema  # noqa: B018 - it is analyzed here
     except AnalysisException as error:
@@ -47,8 +47,8 @@ def analyzable(df: DataFrame) -> DataFrame:
         name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
         raise StreamDefinitionError(
             f"the table {name} does not exist",
-            "Spark analyzes the input of an operator when the pipeline is defined, before a dataset of the same pipeline exists.",
-            "read what the dataset reads, spark.readStream.format(...); or move the operator into a pipeline that runs after this one",
+            "Spark analyzes the input of an operator when the pipeline is defined; a dataset of the same pipeline comes later.",
+            "read what the dataset reads, spark.readStream.format(...); or move the operator into a pipeline that runs later",
         ) from None
     return df
 
@@ -57,12 +57,12 @@ def analyzing(spark: SparkSession) -> SparkSession:
     """*spark*; in a function of a pipeline, the same session without the context of the pipeline."""
     if not is_remote() or is_pipeline(spark) or not _is_in_pipeline(spark):
         return spark
-    kind = _session_class(type(spark))
+    original: Any = type(spark)
+    kind = _session_class(original)
     session: Any = kind.__new__(kind)  # a copy of a session is the active one
     for name, value in vars(spark).items():
-        if name != "_sqm" and not isinstance(
-            getattr(kind, name, None), cached_property
-        ):  # these refer to the other session
+        refers_to_session = name == "_sqm" or isinstance(getattr(kind, name, None), cached_property)
+        if not refers_to_session:
             setattr(session, name, value)
     session._client = copy.copy(session._client)
     session._client.thread_local = threading.local()  # it has the context
@@ -70,9 +70,9 @@ def analyzing(spark: SparkSession) -> SparkSession:
     return session  # type: ignore[no-any-return]
 
 
-def parsed(spark: SparkSession, schema: str) -> T.StructType | str:
+def parsed(spark: Any, schema: str) -> T.StructType | str:
     """A schema in DDL. In a pipeline, it is parsed here: PySpark would do it by a request of the other session."""
-    return spark._parse_ddl(schema) if is_pipeline(spark) else schema  # type: ignore[no-any-return,attr-defined] # of Connect
+    return spark._parse_ddl(schema) if is_pipeline(spark) else schema
 
 
 def _is_in_pipeline(spark: Any) -> bool:

@@ -50,8 +50,8 @@ def settle_memory() -> None:
 
 
 def send_no_empty_profiles() -> None:
-    """Remove the empty profiles that Spark 4.2 and later sends from a process that plans a source in Python. ``spark-pipelines run``
-    takes them for an unknown response, and fails after the run has completed.
+    """Remove the empty profiles that Spark sends from a process that plans a source in Python. ``spark-pipelines run`` takes them
+    for an unknown response, and fails after the run has completed.
     """
     from pyspark.accumulators import _accumulatorRegistry
 
