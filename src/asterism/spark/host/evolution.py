@@ -80,14 +80,17 @@ def offsets_of_log(text: str) -> list[Any]:
 
     >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
     [{'logOffset': 3}]
-    >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders:{"logOffset": 3}\\npayments:-')
-    [{'logOffset': 3}]
+    >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders_2:{"logOffset": 3}\\npayments:-\\norders:{"logOffset": 5}')
+    [{'logOffset': 5}, {'logOffset': 3}]
     """
     version, _, *lines = text.splitlines()
+    if version != "v1":  # in any order; the names of control sources have the number of the operator
+        named = [line.partition(":") for line in lines]
+        lines = [offset for _, _, offset in sorted(named, key=lambda part: (len(part[0]), part[0]))]
     documents: list[Any] = []
     for line in lines:
         with suppress(ValueError):
-            documents.append(json.loads(line if version == "v1" else line.partition(":")[2]))
+            documents.append(json.loads(line))
     return documents
 
 
