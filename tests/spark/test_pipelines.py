@@ -1,4 +1,4 @@
-"""What the functions of declarative pipelines need, without a server. tests/cluster/test_pipelines_slow.py runs a pipeline."""
+"""What the functions of declarative pipelines need, without a server."""
 
 from __future__ import annotations
 
