@@ -15,7 +15,7 @@ def sink(**arguments: Any) -> KafkaSink:
     return KafkaSink(**{"servers": "localhost:9092", "topic": "attacks"} | arguments)
 
 
-ERRORS: dict[str, Callable[[], object]] = {
+TEXTS: dict[str, Callable[[], object]] = {
     "no_servers": lambda: sink(servers=" "),
     "no_id": lambda: sink(key=None),
     "no_column_in_the_key": lambda: sink(key=[]),
@@ -29,6 +29,6 @@ ERRORS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_text_of_an_error(name: str, golden: Golden) -> None:
-    golden.error(name, ERRORS[name])
+    golden.error(name, TEXTS[name])

@@ -378,14 +378,16 @@ def stateful(
     timers = time_mode == PROCESSING_TIME or known.timers
     traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers, known.operators + 1)
     results = carrying(results, traits)
-    if not operator.metrics:
-        return results
-    columns = [
+    return results.observe(use.observation, *_counts(operator)) if operator.metrics else results
+
+
+def _counts(operator: Operator) -> list[Column]:
+    """What a query observes of the results of an operator."""
+    return [
         *(_count(name) for name in operator.metrics),
         *(getattr(F, aggregate)(F.col("gauges")[name]).alias(name) for name, aggregate in operator.gauges.items()),
         *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
     ]
-    return results.observe(use.observation, *columns)
 
 
 def _check_partitioned(spark: SparkSession, operator: Operator, has_upstream: bool, time_mode: str, use: Use) -> None:
