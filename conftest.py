@@ -82,6 +82,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The session that a document makes has the connectors that the fixture `spark` has."""
+    if not isinstance(item, SybilItem) or not shares_the_session(item.path):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        if paths := connectors():
+            patch.setenv("PYSPARK_SUBMIT_ARGS", f"--jars {','.join(map(str, paths))} pyspark-shell")
+        return (yield)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     from xdist.scheduler import LoadScopeScheduling
@@ -97,6 +108,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             super()._assign_work_unit(node)
 
     return Lanes(config, log)
+
+
+@cache
+def connectors() -> list[Path]:
+    """None without Maven."""
+    from tests.discovery.servers import NoServerError
+    from tests.servers.jars import jars
+
+    try:
+        return jars("kafka")
+    except NoServerError:
+        return []
 
 
 @cache

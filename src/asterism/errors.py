@@ -33,6 +33,7 @@
     ├── StateError                 a checkpoint, or state in it, that cannot be read
     │   ├── CheckpointMismatchError    the checkpoint belongs to another query
     │   └── NewerStateError            a later release wrote the state
+    ├── OffsetsGoneError           records that a source of a query no longer has
     ├── SinkError                  a sink that cannot write each row once, or whose database failed
     └── MissingPackageError        a package of an extra is not installed
 
@@ -436,6 +437,12 @@ class NewerStateError(StateError):
     """The state was written by a later release."""
 
     code = "NEWER_STATE"
+
+
+class OffsetsGoneError(AsterismError):
+    """A source no longer has the records that a query has not read yet."""
+
+    code = "OFFSETS_GONE"
 
 
 class SinkError(AsterismError):

@@ -168,3 +168,13 @@ class Broker:
             self._process.send_signal(number)
             self._process.wait(SECONDS)
         self._process = None
+
+
+def started_broker() -> tuple[Broker | None, str]:
+    """A running broker, which the caller removes; None and the reason where there cannot be one. For documents."""
+    try:
+        broker = Broker()
+        broker.start()
+    except NoServerError as error:
+        return None, str(error)
+    return broker, ""

@@ -26,6 +26,7 @@ def progress(
     event_time: Mapping[str, str] | None = None,
     observed: Mapping[str, Mapping[str, Any]] | None = None,
     discovery: str | None = None,
+    behind: Mapping[str, Any] | None = None,
 ) -> StreamingQueryProgress:
     """The progress of a micro-batch, as Spark writes it: *batch* seconds after noon."""
     rates = {"numInputRows": rows, "inputRowsPerSecond": arrived, "processedRowsPerSecond": processed}
@@ -56,7 +57,15 @@ def progress(
                     "numStateStoreInstances": 2,
                 }
             ],
-            "sources": [{"description": "control", "endOffset": json.dumps(control), **offsets, **rates}],
+            "sources": [
+                {
+                    "description": "control",
+                    "endOffset": json.dumps(control),
+                    "metrics": behind or {},
+                    **offsets,
+                    **rates,
+                }
+            ],
             "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
             **rates,
             "observedMetrics": {"asterism": COUNTS} if observed is None else observed,

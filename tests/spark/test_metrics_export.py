@@ -20,7 +20,7 @@ from asterism.rules.sets.set_store import FolderStore
 from asterism.spark.progress.rule_progress import count
 from asterism.spark.watching import progress as query_progress
 from tests.kit import ROOT, until
-from tests.spark.progress import QUERY, RUN, WrittenSession, of_rules, progress
+from tests.spark.progress import QUERY, RUN, WrittenQuery, WrittenSession, of_rules, progress
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 OTHER = "00000000-0000-0000-0000-000000000001"
@@ -35,6 +35,25 @@ def samples(text: str) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for one in family.samples
     }
+
+
+def test_how_far_a_source_is_behind() -> None:
+    """As Spark's source for Kafka has it in the progress; other sources have other metrics, or none."""
+    behind = {"avgOffsetsBehindLatest": "7.5", "maxOffsetsBehindLatest": "1200", "minOffsetsBehindLatest": "0"}
+    assert query_progress.lags_of(progress(behind=behind)) == {"control": (7.5, 1200, 0)}
+    assert query_progress.lags_of(progress(behind={**behind, "minOffsetsBehindLatest": "none"})) == {}
+    assert query_progress.lags_of(progress(behind={"maxOffsetsBehindLatest": "1"})) == {}
+    session = WrittenSession()
+    exporter = export_metrics(session)
+    session.send(progress(behind=behind))
+    numbers = samples(exporter.text())
+    assert {name: numbers[name] for name in numbers if "behind" in name} == {
+        "query_offsets_behind_latest_avg query=carts source=control": 7.5,
+        "query_offsets_behind_latest_max query=carts source=control": 1200,
+        "query_offsets_behind_latest_min query=carts source=control": 0,
+    }
+    view = str(monitor(WrittenQuery([progress(behind=behind)])))
+    assert "control: 1,200 records of a partition not read yet, at least 0, on average 8" in view
 
 
 def test_numbers_of_a_query() -> None:

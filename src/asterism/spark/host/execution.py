@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
 from asterism.columns.internal import internal
-from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError, unwrapped
+from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.expressions.computed_columns import computed_sql
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark.host import end_of_input as signals
@@ -211,7 +211,7 @@ def computed_parts(schemas: Iterable[pa.Schema], projections: Iterable[OuterProj
     return list(dict.fromkeys(_INNER.sub("...", part) for part in parts))
 
 
-@unwrapped()
+@explained(())
 def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> StreamingQuery | None:
     """Write the rows of a streaming DataFrame with operators to *sinks*, one after the other.
 

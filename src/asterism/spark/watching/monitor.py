@@ -24,6 +24,7 @@ from asterism.spark.watching.progress import (
     discovery_of,
     has_rules,
     input_rate,
+    lags_of,
     newest_of,
     numbers_of_operators,
     processed_rate,
@@ -154,6 +155,9 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
         ("watermark", "not in the progress of this query" if watermark is None else _watermark(last, watermark)),
         ("state", f"{state_rows(last):,} rows, {state_bytes(last) / 1_000_000:,.1f} MB"),
     ]
+    for source, (average, most, least) in lags_of(last).items():
+        text = f"{source}: {most:,.0f} records of a partition not read yet, at least {least:,.0f}, on average {average:,.0f}"
+        facts.append(("behind", one_line(text, MAX_TEXT)))
     totals = QueryTotals(last, time_of(last))
     for progress in batches:
         totals.add(progress)

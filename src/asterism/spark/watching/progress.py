@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,6 +94,23 @@ def input_rate(progress: StreamingQueryProgress) -> float | None:
 def processed_rate(progress: StreamingQueryProgress) -> float | None:
     """Rows per second of a micro-batch."""
     return _finite(progress.processedRowsPerSecond)
+
+
+LAG = ("avgOffsetsBehindLatest", "maxOffsetsBehindLatest", "minOffsetsBehindLatest")
+"""The names under which Spark's source for Kafka reports how many records of a partition were not read: on average, at most, at
+least.
+"""
+
+
+def lags_of(progress: StreamingQueryProgress) -> dict[str, tuple[float, float, float]]:
+    """How far the sources are behind, by the description of the source, in the order of :data:`LAG`."""
+    lags = {}
+    for source in progress.sources:
+        metrics = source.metrics or {}
+        with suppress(KeyError, TypeError, ValueError):  # another source, whose metrics have any names
+            average, most, least = (float(metrics[name]) for name in LAG)
+            lags[source.description] = average, most, least
+    return lags
 
 
 def seconds_of(progress: StreamingQueryProgress) -> float:

@@ -29,6 +29,7 @@ from asterism.spark.watching.progress import (
     discovery_of,
     has_rules,
     input_rate,
+    lags_of,
     processed_rate,
     query_name,
     seconds_of,
@@ -120,10 +121,28 @@ class _QueryMetrics(Collector):
                         histograms.add_metric(place, [*buckets, ("+Inf", value.count)], value.sum)
                     else:
                         (gauges if isinstance(value, float) else counts).add_metric(place, value)
+        yield from _of_sources(queries)
         ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
         for outcome, number in self.totals.ended().items():
             ended.add_metric([outcome], number)
         yield from (counts, gauges, histograms, ended, *_of_rules(queries))
+
+
+def _of_sources(queries: list[QueryTotals]) -> Iterator[Metric]:
+    """How far the sources are behind."""
+    families = [
+        GaugeMetricFamily(f"asterism_query_offsets_behind_latest_{name}", text, labels=["query", "source"])
+        for name, text in (
+            ("avg", "Records of a partition that were not read yet, on average."),
+            ("max", "Records that were not read yet, of the partition with the most."),
+            ("min", "Records that were not read yet, of the partition with the fewest."),
+        )
+    ]
+    for query in queries:
+        for source, lag in lags_of(query.last).items():
+            for family, number in zip(families, lag, strict=True):
+                family.add_metric([query_name(query.last), source], number)
+    yield from families
 
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
