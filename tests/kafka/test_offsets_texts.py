@@ -14,7 +14,7 @@ either the data was aged out by Kafka or the topic may have been deleted before 
 topic was processed.
 If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to false.
 Reason: """
-REASONS = {
+TEXTS = {
     "retention": "Could not read records in offset [2, 10) for topic partition my-logins-0\nwith consumer group x-executor.",
     "reset": "Starting offset for my-logins-11 was 2 but consumer reset to 1700.",
     "created_again": "Partition my-logins-0 offset was changed from 1700 to 3.\nThis could be either 1) a user error ...",
@@ -25,9 +25,9 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("name", REASONS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_text_of_an_error(name: str, golden: Golden) -> None:
-    error = offsets_gone(BEGINNING + REASONS[name])
+    error = offsets_gone(BEGINNING + TEXTS[name])
 
     def provoked() -> object:
         assert error is not None
