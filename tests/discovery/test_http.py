@@ -140,7 +140,8 @@ def test_processors_are_put_and_removed(tmp_path: Path) -> None:
 
 
 def test_an_error_of_our_own_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with endpoint(tmp_path) as (client, _):
+    with endpoint(tmp_path) as (client, manager):
+        manager.wait_for_polls(1)  # the endpoint itself reads the set, and would end
         monkeypatch.setattr(StoredRuleFile, "rule_set", lambda self: 1 / 0)
         status, body, headers = client.ask("GET", "/processors/a")
         assert (status, body["error"]["message"]) == (500, "the request failed because of an internal error")
