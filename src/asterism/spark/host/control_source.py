@@ -55,6 +55,10 @@ class ControlSource(DataSource):
         super().__init__(options)  # type: ignore[arg-type] # PySpark wants a dict
         send_no_empty_profiles()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        send_no_empty_profiles()  # of the process that plans how the source is read
+
     @classmethod
     def name(cls) -> str:
         return NAME
