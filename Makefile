@@ -32,7 +32,7 @@ demo: setup ## find the attacks in a real SSH log
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: checked ## everything that CI runs: lint, types, the fast tests; some eleven minutes on two cores
+test: checked ## everything that CI runs: lint, types, the fast tests; some fourteen minutes on two cores
 	$(BIN)/pytest $(LANES) $(ARGS)
 
 test-all: checked ## also the slow tests and all documents, with more random examples; a few hours
