@@ -25,7 +25,7 @@ from tests.discovery.servers import NoServerError
 from tests.kit import FACTOR, JAVA, Golden
 from tests.reference.engine import run_reference
 from tests.servers.jars import jars
-from tests.servers.kafka import Broker
+from tests.servers.kafka import Broker, started_broker
 
 register("reference", run_reference)
 os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the tests make, too
@@ -130,13 +130,19 @@ def mariadb_database(mariadb: MariadbServer) -> str:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """A Kafka broker. Tests that stop it, or change its settings, start one of their own."""
-    try:
-        server = Broker()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    """A Kafka broker. Tests that stop it, or change its settings, have :func:`own_broker`."""
+    yield from _broker()
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """A Kafka broker of one test."""
+    yield from _broker()
+
+
+def _broker() -> Iterator[Broker]:
+    server, reason = started_broker()
+    if server is None:
+        pytest.skip(reason)
+    yield server
+    server.remove()

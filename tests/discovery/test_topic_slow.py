@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from asterism.discovery import KafkaPatternProcessorDiscovererFactory
 from asterism.errors import RuleSourceError
 from tests.discovery.kit import INTERVAL, rule, travelled, versions, watching
-from tests.discovery.servers import NoServerError
 from tests.discovery.test_topic import record
 from tests.kit import until
 from tests.servers.kafka import Broker
@@ -20,19 +17,6 @@ QUICKLY = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "100",
 }
-
-
-@pytest.fixture
-def own_broker() -> Iterator[Broker]:
-    try:
-        broker = Broker()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.remove()
 
 
 def test_the_broker_is_killed_and_records_are_compacted(own_broker: Broker) -> None:

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ColumnNotFoundError, SinkError, error_in
+from asterism.sinks.common import named_columns
+from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -93,7 +95,8 @@ class KafkaSink:
         if not servers.strip() or not topic:
             raise SinkError("a sink needs the address of a broker and the name of a topic", hint=_SERVERS)
         self.servers, self.topic = servers, topic
-        self.key, self.header = _columns(key, "key"), _columns(header, "header")
+        self.key = () if key is None else named_columns(key, "key", _KEY)
+        self.header = () if header is None else named_columns(header, "header", _KEY)
         expect(SinkError, value, str | None, "the value of a sink must be the name of a column", 'value="avro"')
         self.value = value
         if not self.key and not self.header:
@@ -146,12 +149,12 @@ class KafkaSink:
         """The records of rows: ``key``, ``value``, and ``headers`` if there are any, as Spark's writer expects them."""
         from pyspark.sql import functions as F
 
-        value = _json(df.columns) if self.value is None else F.col(_quoted(self.value))
+        value = _json(df.columns) if self.value is None else F.col(quoted_name(self.value))
         columns = [self._key().alias("key"), value.alias("value")]
         if self.header:
             headers = [
                 F.struct(
-                    F.lit(name).alias("key"), F.encode(F.col(_quoted(name)).cast("string"), "UTF-8").alias("value")
+                    F.lit(name).alias("key"), F.encode(F.col(quoted_name(name)).cast("string"), "UTF-8").alias("value")
                 )
                 for name in self.header
             ]
@@ -164,28 +167,18 @@ class KafkaSink:
         ids = self.header or self.key
         is_missing = F.lit(False)
         for name in ids:
-            is_missing = is_missing | F.col(_quoted(name)).isNull()
+            is_missing = is_missing | F.col(quoted_name(name)).isNull()
         match self.key:
             case ():
                 key = F.lit(None).cast("string")
             case (name,):
-                key = F.col(_quoted(name)).cast("string")
+                key = F.col(quoted_name(name)).cast("string")
             case _:
                 key = _json(self.key)
         # Raised by Spark, where the row is; the text is that of an exception of this library, which callers get.
         error = SinkError(f"a row has no {' or no '.join(ids)}, which is its id in the topic {self.topic!r}")
         text = f"asterism.errors.SinkError: {error}\n"
         return F.when(is_missing, F.raise_error(F.lit(text)).cast("string")).otherwise(key)
-
-
-def _columns(names: str | Sequence[str] | None, argument: str) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    columns = (names,) if isinstance(names, str) else names
-    expect_strings(SinkError, columns, f"the {argument} of a sink must be a column or a list of columns", _KEY)
-    if not columns:
-        raise SinkError(f"the {argument} of a sink needs a column", hint=_KEY)
-    return tuple(columns)
 
 
 def _check_option(name: Any, setting: Any) -> None:
@@ -208,11 +201,7 @@ def _check_option(name: Any, setting: Any) -> None:
 def _json(columns: Iterable[str]) -> Column:
     from pyspark.sql import functions as F
 
-    return F.to_json(F.struct(*(F.col(_quoted(name)) for name in columns)), dict(_JSON))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return F.to_json(F.struct(*(F.col(quoted_name(name)) for name in columns)), dict(_JSON))
 
 
 @contextmanager

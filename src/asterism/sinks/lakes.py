@@ -12,8 +12,10 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uuid import uuid4
 
-from asterism.arguments import expect, expect_string, expect_strings
+from asterism.arguments import expect, expect_string
 from asterism.errors import ColumnNotFoundError, SinkError
+from asterism.sinks.common import KEY, check_key, named_columns
+from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +25,6 @@ _IDENTIFIER = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _FIRING, _SESSION, _REPLACES = "firing", "session_id", "replaces"
 """Columns of the results of windows."""
 _DELETED, _RANK = "asterism deleted", "asterism rank"
-_KEY = 'key="match_id"'
 _NO_TABLE = [
     "[DELTA_MISSING_DELTA_TABLE]",
     "[DELTA_TABLE_NOT_FOUND]",
@@ -51,15 +52,11 @@ class _TableSink(ABC):
         if name is not None:
             expect_string(SinkError, name, "the name of a sink must be a string", 'name="matches"')
         self.name = name
-        keys = (key,) if isinstance(key, str) else () if key is None else key
-        expect_strings(SinkError, keys, "the key of a sink must be a column or a list of columns", _KEY)
-        if key is not None and not keys:
-            raise SinkError("the key of a sink needs a column", hint=_KEY)
-        self.key = tuple(keys)
+        self.key = () if key is None else named_columns(key)
         if order_by is not None:
             expect_string(SinkError, order_by, "the order of a sink must be a column", 'order_by="updated"')
-            if not keys:
-                raise SinkError("a sink that appends rows has no order", hint=f"{_KEY}, order_by={order_by!r}")
+            if not self.key:
+                raise SinkError("a sink that appends rows has no order", hint=f"{KEY}, order_by={order_by!r}")
         self.order_by = order_by
         self._last: tuple[str, int | None] | None = None
         """The query, and its last micro-batch in the table."""
@@ -80,15 +77,7 @@ class _TableSink(ABC):
 
         :raises SinkError: a column of the key, or of the order, is missing
         """
-        for column in [*self.key, *([] if self.order_by is None else [self.order_by])]:
-            if column not in columns:
-                raise SinkError(
-                    f"the rows have no column {column!r}, so they cannot be written exactly once",
-                    f"Columns: {', '.join(columns)}",
-                    f'add it to the measures: select={{"matches": ["{column}", ...]}}'
-                    if column == "match_id"
-                    else "name the columns that identify a row: key=[...]",
-                )
+        check_key([*self.key, *([] if self.order_by is None else [self.order_by])], columns)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write the rows of a micro-batch."""
@@ -122,7 +111,7 @@ class _TableSink(ABC):
             raise SinkError(
                 f"rows cannot be appended to the table {self.table!r} exactly once: there is no id of the query",
                 "A query over a stream has an id, unless it runs over Spark Connect. A query over a table has none.",
-                f"name the columns that identify a row: {_KEY}",
+                f"name the columns that identify a row: {KEY}",
             )
         return f"asterism/{query}/{self.name or ''}"
 
@@ -156,10 +145,12 @@ class _TableSink(ABC):
     def _merge(self, rows: DataFrame) -> None:
         spark = rows.sparkSession
         source, order = self._changes(rows)
-        same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in self.key)
-        is_newer = "" if order is None else f" AND coalesce(source.{quoted(order)} >= target.{quoted(order)}, true)"
-        deleted = f"source.{quoted(_DELETED)}"
-        columns = [quoted(name) for name in rows.columns]
+        same = " AND ".join(f"target.{quoted_name(name)} <=> source.{quoted_name(name)}" for name in self.key)
+        is_newer = (
+            "" if order is None else f" AND coalesce(source.{quoted_name(order)} >= target.{quoted_name(order)}, true)"
+        )
+        deleted = f"source.{quoted_name(_DELETED)}"
+        columns = [quoted_name(name) for name in rows.columns]
         view = f"asterism_{uuid4().hex}"
         source.createTempView(view)
         try:
@@ -178,20 +169,20 @@ class _TableSink(ABC):
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        keys = [F.col(quoted(name)) for name in self.key]
+        keys = [F.col(quoted_name(name)) for name in self.key]
         changes = rows.withColumn(_DELETED, F.lit(False))
         if _SESSION in self.key and _REPLACES in rows.columns:
-            of_session = F.explode(quoted(_REPLACES)).alias(_SESSION)
-            replaced = rows.select(*(of_session if name == _SESSION else quoted(name) for name in self.key))
+            of_session = F.explode(quoted_name(_REPLACES)).alias(_SESSION)
+            replaced = rows.select(*(of_session if name == _SESSION else quoted_name(name) for name in self.key))
             changes = changes.unionByName(
                 replaced.distinct().withColumn(_DELETED, F.lit(True)), allowMissingColumns=True
             )
         order = self.order_by
         if order is None and _FIRING in rows.columns and _FIRING not in self.key:
             order = _FIRING
-        newest = [F.col(quoted(_DELETED)).desc(), *([] if order is None else [F.col(quoted(order)).desc()])]
+        newest = [F.col(quoted_name(_DELETED)).desc(), *([] if order is None else [F.col(quoted_name(order)).desc()])]
         rank = F.rank().over(Window.partitionBy(*keys).orderBy(*newest))
-        changes = changes.withColumn(_RANK, rank).where(f"{quoted(_RANK)} = 1").drop(_RANK)
+        changes = changes.withColumn(_RANK, rank).where(f"{quoted_name(_RANK)} = 1").drop(_RANK)
         twice = changes.groupBy(*keys).count().where("count > 1").limit(1).collect()
         if twice:
             values = ", ".join(f"{name} = {value!r}" for name, value in zip(self.key, twice[0][:-1], strict=True))
@@ -298,7 +289,7 @@ class DeltaSink(_TableSink):
 
     @property
     def _identifier(self) -> str:
-        return f"delta.{quoted(self.table)}" if self._is_path else self.table
+        return f"delta.{quoted_name(self.table)}" if self._is_path else self.table
 
     def _columns(self, spark: SparkSession) -> list[str] | None:
         from pyspark.errors import AnalysisException
@@ -397,15 +388,6 @@ class IcebergSink(_TableSink):
 
     def _create(self, rows: DataFrame) -> None:
         rows.limit(0).writeTo(self.table).using("iceberg").create()
-
-
-def quoted(name: str) -> str:
-    """A name in a statement of Spark.
-
-    >>> quoted("a`b")
-    '`a``b`'
-    """
-    return f"`{name.replace('`', '``')}`"
 
 
 def check_identifier(table: str) -> None:

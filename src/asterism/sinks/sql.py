@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_string, expect_strings
+from asterism.arguments import expect, expect_string
 from asterism.errors import ColumnNotFoundError, PatternProcessorError, SinkError
-from asterism.sinks.common import ToArrow
+from asterism.sinks.common import ToArrow, check_key, named_columns
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 ROWS = 1_000
 """The number of rows in one call of the driver."""
-_KEY = 'key="match_id"'
 
 
 class SqlSink:
@@ -53,10 +52,7 @@ class SqlSink:
 
         expect(SinkError, url, str | sa.URL, "the URL of a sink must be a string", "sqlite:///alarms.db")
         expect_string(SinkError, table, "the table of a sink must be a string", '"alarms"')
-        keys = (key,) if isinstance(key, str) else key
-        expect_strings(SinkError, keys, "the key of a sink must be a column or a list of columns", _KEY)
-        if not keys:
-            raise SinkError("the key of a sink needs a column", hint=_KEY)
+        keys = named_columns(key)
         with _errors():
             self.url = parsed_url(url)
         if self.url.get_backend_name() not in ("sqlite", "postgresql"):
@@ -64,7 +60,7 @@ class SqlSink:
                 f"a sink cannot write to {self.url.get_backend_name()} exactly once",
                 hint="SQLite or PostgreSQL; for others, write a function that inserts rows whose key is new",
             )
-        self.table, self.key = table, tuple(keys)
+        self.table, self.key = table, keys
 
     def __repr__(self) -> str:
         from asterism.discovery.sources.database import shown_url
@@ -96,15 +92,8 @@ class SqlSink:
                 database.close()
 
     def _check(self, rows: pa.Table) -> None:
+        check_key(self.key, rows.column_names)
         for name in self.key:
-            if name not in rows.column_names:
-                raise SinkError(
-                    f"the rows have no column {name!r}, so they cannot be written exactly once",
-                    f"Columns: {', '.join(rows.column_names)}",
-                    f'add it to the measures: select={{"matches": ["{name}", ...]}}'
-                    if name == "match_id"
-                    else "name the columns that identify a row: key=[...]",
-                )
             if rows.column(name).null_count:
                 raise SinkError(f"{rows.column(name).null_count} rows have no {name!r}, which is their key")
         nested = [field.name for field in rows.schema if pa.types.is_nested(field.type)]
