@@ -22,7 +22,7 @@ import asterism
 
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
-    "errors", "spelling", "arguments", "caches", "text", "columns", "expressions", "operators", "windows", "joins",
+    "errors", "spelling", "arguments", "caches", "text", "files", "columns", "expressions", "operators", "windows", "joins",
     "patterns", "matching", "row_patterns", "rules", "http", "discovery", "sinks", "sources", "trace", "spark", "testing",
     "console", "conformance", "cli", "__main__",
 ]  # fmt: skip

@@ -20,8 +20,8 @@ from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.rule_set import Addition
+from asterism.files.durable_files import LOCK
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.sets.durable_files import LOCK
 from asterism.rules.sets.interfaces import Discovered, PatternProcessorDiscovererFactory
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from tests.discovery.kit import Rule, graph, rule, sql_rule, versions

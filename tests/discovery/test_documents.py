@@ -17,7 +17,7 @@ from asterism.discovery.sources import documents
 from asterism.discovery.sources.documents import read_document, read_file, written
 from asterism.discovery.sources.polling import Items
 from asterism.errors import PatternProcessorError
-from asterism.rules.sets.durable_files import NotWrittenError, replace_file
+from asterism.files.durable_files import NotWrittenError, replace_file
 from asterism.text import strict_yaml
 
 

@@ -18,7 +18,7 @@ from asterism.discovery.editing.rule_set import RuleSet
 from asterism.discovery.rest import rule_file
 from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import PatternProcessorError, RuleNotFoundError, VersionConflictError
-from asterism.rules.sets.durable_files import NotWrittenError
+from asterism.files.durable_files import NotWrittenError
 from tests.discovery.kit import graph, put, put_all, rule
 from tests.kit import ROOT, until
 

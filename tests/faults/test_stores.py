@@ -13,11 +13,11 @@ import pytest
 
 from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import AsterismError, RuleNotFoundError, VersionConflictError
+from asterism.files.durable_files import NotWrittenError, replace_file
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.publishing.coordinator import Coordinator
 from asterism.rules.sets import kill_list
 from asterism.rules.sets.discovery_status import INTERRUPTED, VALID
-from asterism.rules.sets.durable_files import NotWrittenError, replace_file
 from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.kit import graph, put, put_all, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class

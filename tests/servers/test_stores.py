@@ -10,8 +10,8 @@ from pyarrow import fs
 
 from asterism.discovery import status_of
 from asterism.errors import StateError
+from asterism.files.file_systems import s3_arguments
 from asterism.rules.sets.discovery_status import Status
-from asterism.rules.sets.file_systems import s3_arguments
 from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.servers import NoServerError
 from tests.servers.faulty_http import Weather

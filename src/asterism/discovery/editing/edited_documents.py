@@ -37,9 +37,9 @@ from asterism.discovery.sources.documents import (
 )
 from asterism.discovery.sources.url import Endpoint
 from asterism.errors import PatternProcessorError, RuleSourceError, located
+from asterism.files.durable_files import alone_in, replace_file
 from asterism.rules.definition.processor import Slot
 from asterism.rules.definition.rule_templates import expanded, is_shadow_template, is_template
-from asterism.rules.sets.durable_files import alone_in, replace_file
 
 PAUSE = 0.2
 """Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""

@@ -16,13 +16,13 @@ from typing import Any, Protocol, TypeVar
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule, no_shadow
 from asterism.discovery.sources.documents import MAX_BYTES, read_document
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError, VersionConflictError
+from asterism.files.durable_files import NotWrittenError
 from asterism.http.access import Access, Right
 from asterism.http.application import Application, AuthorizedCall, ChangedError, Route, Routes
 from asterism.http.messages import Answer, AnswerError, error_fields, json_answer, precondition, representation
 from asterism.rules.checking.validation import InvalidProcessorError
 from asterism.rules.definition.processor import MAX_PROCESSORS, Slot
 from asterism.rules.sets.discovery_status import DISABLED, KILLED, PENDING, REFUSED, SHADOW, WAITING, RuleState, Status
-from asterism.rules.sets.durable_files import NotWrittenError
 from asterism.rules.sets.interfaces import is_shadow
 from asterism.rules.sets.kill_list import name_for
 from asterism.text.printable import one_line

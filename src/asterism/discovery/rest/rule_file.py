@@ -20,11 +20,11 @@ from asterism.discovery.sources.documents import MAX_BYTES, read_document, read_
 from asterism.discovery.sources.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError, located
 from asterism.expressions.routines.user_functions import UserFunctions, listed
+from asterism.files.durable_files import NotWrittenError, replace_file
 from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.validation import checked_processors
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
-from asterism.rules.sets.durable_files import NotWrittenError, replace_file
 from asterism.rules.sets.interfaces import Discovered, without_flag
 from asterism.rules.sets.used_versions import LOST, UsedVersions, Versions, versions_from_bytes
 

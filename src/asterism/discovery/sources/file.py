@@ -29,7 +29,7 @@ from asterism.discovery.sources.documents import (
 from asterism.discovery.sources.polling import PollingDiscoverer
 from asterism.discovery.sources.several_documents import SeveralDocuments, WatchedDocument
 from asterism.errors import PatternProcessorError, RuleSourceError
-from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
+from asterism.files.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
 from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,

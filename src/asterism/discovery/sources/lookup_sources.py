@@ -32,9 +32,9 @@ from asterism.discovery.sources.file import absolute_location, is_in_store
 from asterism.discovery.sources.sql_table import split_name
 from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.expressions.types import name_of
+from asterism.files.file_systems import opened
 from asterism.rules.definition.lookup_tables import MAX_BYTES, MAX_ROWS
 from asterism.rules.publishing.lookup_watch import GivenRows, Lookup, LookupSource
-from asterism.rules.sets.file_systems import opened
 
 MAX_FILES = 10_000
 AT_REST = 0.2

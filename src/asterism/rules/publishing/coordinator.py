@@ -23,6 +23,7 @@ from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.expressions.routines.user_functions import UserFunctions
+from asterism.files.durable_files import NotWrittenError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor, with_place
@@ -45,7 +46,6 @@ from asterism.rules.sets.discovery_status import (
     Status,
     now_text,
 )
-from asterism.rules.sets.durable_files import NotWrittenError
 from asterism.rules.sets.history import ADMITTED, LOOKED_UP, MAX_TEXT, HistoryEntry, changes
 from asterism.rules.sets.interfaces import (
     Discovered,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Protocol
 
 from asterism.errors import PatternProcessorError, RuleNotFoundError, StreamDefinitionError
+from asterism.files.durable_files import alone_in
 from asterism.rules.definition.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, is_name
-from asterism.rules.sets.durable_files import alone_in
 
 MAX_REASON = 1000
 """Maximum length in characters."""

@@ -18,12 +18,12 @@ from pyarrow import fs
 from asterism.arguments import expect, expect_string
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.files.durable_files import NotWrittenError, make_folder, replace_file
+from asterism.files.file_systems import NO_CREDENTIALS, has_credentials, opened, read_whole, replaces_whole
 from asterism.rules.definition.lookup_tables import LookupVersion, digest_of_rows
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.sets import kill_list
 from asterism.rules.sets.discovery_status import OFF, PENDING, STALE, WAITING, Status
-from asterism.rules.sets.durable_files import NotWrittenError, make_folder, replace_file
-from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, opened, read_whole, replaces_whole
 from asterism.rules.sets.history import History, HistoryEntry
 from asterism.rules.sets.kill_list import KillList, is_named
 from asterism.rules.sets.rule_counts import RuleCounts

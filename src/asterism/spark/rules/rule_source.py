@@ -88,8 +88,8 @@ class _Announces(SourceReader):
     def coordinator(self) -> Coordinator:
         """The coordinator, started at the first access and stopped with the query."""
         if self._coordinator is None:
+            from asterism.files.file_systems import use_settings
             from asterism.rules.publishing.coordinator import Coordinator
-            from asterism.rules.sets.file_systems import use_settings
 
             payload: Payload = cloudpickle.loads(self.payload)
             use_settings(payload.store.hadoop or {})

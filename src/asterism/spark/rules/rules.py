@@ -23,6 +23,7 @@ from asterism.columns.time import TIME, micros
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.routines.user_functions import Purpose, checked
 from asterism.expressions.types import TIME_ZONE
+from asterism.files.file_systems import is_path, use_settings
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.patterns.semantics import Semantics
@@ -35,7 +36,6 @@ from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.publishing.coordinator import Coordinator
 from asterism.rules.publishing.lookup_watch import DefinedLookup, Lookup, LookupSource, defined_lookups
 from asterism.rules.sets.discovery_status import INITIALIZING, Status
-from asterism.rules.sets.file_systems import is_path, use_settings
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.kill_list import ALL_SETS, checked_names
 from asterism.rules.sets.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 from asterism.errors import StreamDefinitionError
-from asterism.rules.sets.file_systems import is_path
+from asterism.files.file_systems import is_path
 from asterism.spark.session.pipelines import is_pipeline
 
 PARTITIONS = "spark.sql.shuffle.partitions"

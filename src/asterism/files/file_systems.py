@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from asterism.rules.sets.hadoop import HadoopFiles
+from asterism.files.hadoop import HadoopFiles
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """A scheme of at least two letters: a single one is a drive of Windows."""
