@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from asterism.files.hadoop import HadoopFiles
+from asterism.files.hadoop import hadoop_files
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """A scheme of at least two letters: a single one is a drive of Windows."""
@@ -67,7 +67,7 @@ def opened(location: str, hadoop: Mapping[str, str] | None = None) -> tuple[fs.F
     scheme, _, rest = location.partition(":")
     if scheme.lower() not in _OF_ARROW:
         parts = urlsplit(location)
-        return fs.PyFileSystem(HadoopFiles(f"{scheme}://{parts.netloc}", hadoop)), parts.path
+        return hadoop_files(f"{scheme}://{parts.netloc}", frozenset(hadoop.items())), parts.path
     file_system_and_path: tuple[fs.FileSystem, str]
     if _S3.match(location) is None:
         file_system_and_path = fs.FileSystem.from_uri(location)

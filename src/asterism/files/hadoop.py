@@ -14,12 +14,15 @@ import errno
 import importlib.util
 import os
 import shutil
+import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -28,58 +31,145 @@ from asterism.errors import StateError
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
+    from py4j.java_gateway import GatewayClient, JavaGateway
 
 _CHUNK = 2**20
 """Bytes that are sent to the JVM, or from it, at a time."""
 _MAX_ERROR = 300
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF")
-_LOCK = threading.RLock()
-_gateways: dict[int, JavaGateway] = {}
-"""By process: a forked one must not use the sockets of its parent."""
+START_SECONDS = 120.0
+"""A JVM that takes longer to start is ended. On a busy machine, it has taken half a minute."""
+_NEEDED = "org.apache.hadoop.fs.FileContext"
+"""A class of Hadoop's client."""
+_UNUSABLE = "Hadoop's file systems cannot be used"
+_lock = threading.RLock()
+
+
+@dataclass
+class _Started:
+    """A JVM of this process."""
+
+    java: subprocess.Popen[bytes]
+    client: GatewayClient
+    gateway: JavaGateway
+
+    def end(self) -> None:
+        if self in _started:
+            with suppress(Exception):
+                self.gateway.shutdown()
+            _end(self.java)
+
+
+_started: list[_Started] = []
+"""One, or none."""
+_lost: list[_Started] = []
+"""Of a parent process, whose sockets must not be closed, or dead."""
 
 
 def _gateway() -> JavaGateway:
-    with _LOCK:
-        gateway = _gateways.get(os.getpid())
-        if gateway is None:
-            _gateways.clear()
-            gateway = _gateways[os.getpid()] = _launched()
-        return gateway
+    if not _started:
+        _started.append(_launched())
+        atexit.register(_started[0].end)
+    return _started[0].gateway
 
 
-def _launched() -> JavaGateway:
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+def _lose() -> None:
+    """The next call starts a JVM."""
+    for lost in _started:
+        lost.client.is_connected = False  # else, py4j tells the JVM which of its objects are not used any more
+        _lost.append(lost)
+    _started.clear()
 
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}")
-    jars = _jars()
-    gateways = sorted(jars.glob("py4j-*.jar"))
-    if java is None or not gateways:
+
+def _forget_dead_jvm() -> None:
+    with _lock, suppress(subprocess.TimeoutExpired):
+        if _started:
+            _started[0].java.wait(1)  # its sockets are closed before it has ended
+            _lose()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may hold it
+    _lock = threading.RLock()
+    _lose()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _launched() -> _Started:
+    from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
+
+    with tempfile.TemporaryFile() as errors:
+        java = _java(errors)
+        lines = _first_lines(java, 2)
+        if len(lines) < 2:
+            is_late = java.poll() is None
+            _end(java)
+            errors.seek(0)
+            said = one_line(errors.read(_MAX_ERROR).decode(errors="replace"), _MAX_ERROR)
+            reason = f"The JVM has not started within {START_SECONDS:g} seconds. {said}" if is_late else said
+            raise StateError(_UNUSABLE, reason.strip() or f"The JVM has ended with code {java.returncode}.")
+    parameters = GatewayParameters(port=int(lines[0]), auth_token=lines[1].decode(), auto_convert=True)
+    client = GatewayClient(gateway_parameters=parameters)
+    gateway = JavaGateway(client, gateway_parameters=parameters)
+    try:
+        gateway.jvm.java.lang.Class.forName(_NEEDED)
+    except Exception:
+        client.is_connected = False
+        _end(java)
+        hint = "set SPARK_HOME to a Spark with Hadoop, or SPARK_DIST_CLASSPATH to Hadoop's jars"
+        raise StateError(_UNUSABLE, f"no jar has {_NEEDED}", hint) from None
+    return _Started(java, client, gateway)
+
+
+def _java(errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The process, which ends when its standard input is closed: also when this process is killed."""
+    path = f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}"
+    java, jars = shutil.which("java", path=path), _jars()
+    if java is None or not any(jars.glob("py4j-*.jar")):
         missing = "Java is not on PATH" if java is None else f"{jars} has no py4j-*.jar"
-        raise StateError("Hadoop's file systems cannot be used", missing, "set JAVA_HOME and SPARK_HOME")
+        raise StateError(_UNUSABLE, missing, "set JAVA_HOME and SPARK_HOME")
     folders = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
     more = [text for name in ("SPARK_DIST_CLASSPATH", "CLASSPATH") if (text := os.environ.get(name))]
+    classpath = os.pathsep.join([*folders, f"{jars}/*", *more])
     try:
-        port, token = launch_gateway(
-            jarpath=str(gateways[0]),
-            classpath=os.pathsep.join([*folders, f"{jars}/*", *more]),
-            javaopts=list(_JVM),
-            java_path=java,
-            die_on_exit=True,  # also when this process is killed
-            enable_auth=True,
-            create_new_process_group=True,  # Ctrl-C is for this process
+        return subprocess.Popen(
+            [java, "-cp", classpath, *_JVM, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            process_group=0,  # Ctrl-C is for this process
         )
-    except Exception as error:  # of several kinds, all of which mean that it does not start
-        raise OSError(f"a JVM for Hadoop's file systems does not start: {one_line(str(error), _MAX_ERROR)}") from None
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
-    atexit.register(_shut_down, os.getpid(), gateway)
-    return gateway
+    except OSError as error:
+        raise StateError(_UNUSABLE, f"{java} does not start: {error.strerror}", "set JAVA_HOME") from None
 
 
-def _shut_down(process: int, gateway: JavaGateway) -> None:
-    if os.getpid() == process:
-        with suppress(Exception):
-            gateway.shutdown()
+def _first_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
+    """Of the output of a process; fewer if it ends, or is too slow. What follows is read and dropped."""
+    lines: list[bytes] = []
+    are_read = threading.Event()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if len(lines) < count:
+                    lines.append(line.strip())
+                if len(lines) == count:
+                    are_read.set()
+        are_read.set()
+
+    threading.Thread(target=read, name="asterism-hadoop", daemon=True).start()
+    are_read.wait(START_SECONDS)
+    return lines[:count]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _jars() -> Path:
@@ -110,9 +200,14 @@ def _as_os_errors(path: str) -> Iterator[None]:
             raise StateError(f"Hadoop has no file system for {path}", reason, hint) from None
         raise OSError(f"{kind}: {reason}") from None
     except (Py4JError, ConnectionError) as error:
-        with _LOCK:  # the JVM has died; the next call starts another one
-            _gateways.pop(os.getpid(), None)
+        _forget_dead_jvm()
         raise OSError(f"the JVM of Hadoop's file systems: {one_line(str(error), _MAX_ERROR)}") from None
+
+
+@lru_cache(maxsize=32)
+def hadoop_files(root: str, settings: frozenset[tuple[str, str]]) -> fs.FileSystem:
+    """:class:`HadoopFiles`, once for each process: stores are made anew for each task."""
+    return fs.PyFileSystem(HadoopFiles(root, dict(settings)))
 
 
 class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no types
@@ -125,7 +220,6 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
     def __init__(self, root: str, settings: Mapping[str, str]) -> None:
         self.root, self.settings = root, dict(settings)
         self._opened: tuple[JavaGateway, Any, Any] | None = None
-        self._lock = threading.Lock()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HadoopFiles) and (self.root, self.settings) == (other.root, other.settings)
@@ -143,8 +237,8 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
     def _calls(self, path: str) -> Iterator[tuple[Any, Any, Any]]:
         """The JVM, the file system, and *path* as Hadoop has it."""
         with _as_os_errors(self.root + path):
-            gateway = _gateway()
-            with self._lock:
+            with _lock:
+                gateway = _gateway()
                 if self._opened is None or self._opened[0] is not gateway:
                     self._opened = gateway, *self._systems(gateway)
                 _, system, _ = self._opened
