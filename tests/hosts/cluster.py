@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.cluster.processes import SPARK_HOME
+from tests.hosts import services
 from tests.hosts.hdfs import Hdfs
 from tests.hosts.namespaces import Host, Hosts, Program
 from tests.kit import JAVA, ROOT
 
 MASTER_PORT = 7077
 WORKERS = ("worker1", "worker2", "worker3")
-_NAMES = ("storage", "master", "driver1", "driver2", *WORKERS, "worker4")
+_NAMES = ("storage", "master", "driver1", "driver2", *WORKERS, "worker4", "kafka", "s3")
 _CLASS = "org.apache.spark.deploy"
 SECONDS = 10
 """After so many seconds without an answer, a host counts as lost. Spark's default is two minutes."""
 DAEMONS = (
     f"{JAVA} -Dspark.worker.timeout={SECONDS} -Dspark.network.timeout={SECONDS}s -Dspark.network.timeoutInterval=2s"
+    " -Dspark.rpc.io.enableTcpKeepAlive=true"
 )
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -33,6 +38,7 @@ SETTINGS = {
     "spark.network.timeout": f"{SECONDS}s",
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
+    "spark.rpc.io.enableTcpKeepAlive": "true",  # else nobody notices that the host of the driver is gone
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "1s",
     "spark.files.fetchTimeout": f"{SECONDS}s",
@@ -61,6 +67,8 @@ class Cluster:
     def __init__(self, seed: int = 0, keep: bool = False) -> None:
         self.hosts = Hosts(_NAMES, seed, keep)
         self.here = self.hosts.here
+        self.runs = 0
+        """How many queries there have been."""
 
     def __enter__(self) -> Self:
         with self.hosts:
@@ -97,6 +105,18 @@ class Cluster:
 
     def _spark(self, host: Host, name: str, *arguments: str) -> Program:
         return host.start(name, str(SPARK_HOME / "bin" / "spark-class"), *arguments, **self.variables(host))
+
+    def serve(self, name: str, folder: Path) -> Mapping[str, str]:
+        """A server of :mod:`tests.hosts.services` on a host of its own, for *folder*; the settings to reach it."""
+        if name in self.hosts:  # of another query
+            self.hosts.remove(name)
+        host = self.hosts.add(name)
+        if folder.exists():
+            shutil.copytree(folder, host.folder / folder.name)
+        program = self.run(name, "server", "tests.hosts.services", name, str(self.here / folder.name))
+        program.wait_for(host.folder / folder.name / services.SETTINGS)
+        settings: Mapping[str, str] = json.loads((host.folder / folder.name / services.SETTINGS).read_text())
+        return settings
 
     def variables(self, host: Host) -> Mapping[str, str]:
         """The environment of Spark on a host."""

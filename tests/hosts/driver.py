@@ -1,15 +1,17 @@
-"""The driver of a query on hosts: ``python -m tests.hosts.driver MASTER FILES FOLDER KIND SEED``
+"""The driver of a query on hosts: ``python -m tests.hosts.driver FOLDER``
 
-Events, the checkpoint and the rows are in HDFS, in *FOLDER*. The folder of this name on the host of the driver has what the test
-and the driver tell each other, and the file of the rules. A query that fails is started again.
+Events, the checkpoint and the rows are in HDFS, in *FOLDER*; or the checkpoint is elsewhere. The folder of this name on the host
+of the driver has what the test and the driver tell each other, and the file of the rules. A query that fails is started again.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from tests.hosts.cluster import SETTINGS
-from tests.nemesis.queries import QUERIES, Query
+from tests.hosts.queries import HOST_QUERIES
+from tests.nemesis.queries import Query
 from tests.nemesis.replay import FINISH, FINISHED, keep_operator
 
 MOST_FAILURES = 10
-PROGRESS = "progress"
-"""A file with the number of the last micro-batch that has ended."""
+JOB, PROGRESS = "job.json", "progress"
+"""Files: the query, its checkpoint and the settings of Spark; the number of the last micro-batch that has ended."""
 
 
-def session(master: str, files: str) -> SparkSession:
-    builder = SparkSession.builder.master(master).appName("asterism on hosts")
-    host = socket.gethostname()
-    for name, value in {**SETTINGS, "spark.driver.host": host, "spark.hadoop.fs.defaultFS": files}.items():
+def session(settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName("asterism on hosts")
+    for name, value in {**SETTINGS, "spark.driver.host": socket.gethostname(), **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -59,10 +61,11 @@ def run(spark: SparkSession, query: Query) -> None:
     query.run(spark, sinks(query))
 
 
-def main(master: str, files: str, folder: Path, kind: str, seed: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    query = QUERIES[kind](folder, seed)
-    spark = session(master, files)
+def main(folder: Path) -> None:
+    job = json.loads((folder / JOB).read_text())
+    query = HOST_QUERIES[job["kind"]](folder, job["seed"])
+    query.location = job["checkpoint"]
+    spark = session(job["settings"])
     for _ in range(MOST_FAILURES):
         try:
             run(spark, query)
@@ -80,5 +83,5 @@ def main(master: str, files: str, folder: Path, kind: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    with keep_operator(Path(sys.argv[3])):
-        main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    with keep_operator(Path(sys.argv[1])):
+        main(Path(sys.argv[1]))

@@ -30,10 +30,15 @@ mount --bind "$ALL/$NAME/etc-hosts" /etc/hosts
 mount -t tmpfs tmpfs /dev/shm
 hostname "$NAME"
 ip link set lo up
+cd /proc/sys/net/ipv4
+echo 5 > tcp_keepalive_time
+echo 2 > tcp_keepalive_intvl
+echo 6 > tcp_keepalive_probes
+echo 6 > tcp_retries2
 touch "$HERE/is-up"
 exec sleep infinity
 """
-"""The first process of a host."""
+"""The first process of a host. A connection to a host that is gone ends after 17 s without traffic, or after 25 s with some."""
 
 
 def check_machine() -> None:
@@ -208,6 +213,9 @@ class Hosts:
         self.network.close()
         if not self.keep:
             shutil.rmtree(self.base, ignore_errors=True)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._hosts
 
     def __getitem__(self, name: str) -> Host:
         return self._hosts[name]

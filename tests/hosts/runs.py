@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -10,14 +11,38 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.hosts import services
 from tests.hosts.cluster import WORKERS, Cluster
-from tests.hosts.driver import PROGRESS
+from tests.hosts.driver import JOB, PROGRESS
 from tests.hosts.namespaces import Program
 from tests.hosts.network import Link
-from tests.nemesis.queries import QUERIES, SECONDS
+from tests.hosts.queries import HOST_QUERIES, TopicQuery
+from tests.kit import until
+from tests.nemesis.queries import SECONDS, Query
 from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
+from tests.servers.s3 import BUCKET
 
 SEED = 7
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """:param kind: of the query; :param fault: one of :data:`FAULTS`; :param checkpoint: where it is: ``hdfs`` or ``s3``"""
+
+    kind: str
+    fault: str
+    checkpoint: str = "hdfs"
+
+    @property
+    def passes(self) -> bool:
+        """Whether the hosts can be used again."""
+        return self.fault == "none" or self.fault.endswith(" s")
+
+    def __str__(self) -> str:
+        place = "" if self.checkpoint == "hdfs" else f", checkpoint in {self.checkpoint.upper()}"
+        return f"{self.kind}{place}: {self.fault}"
+
+
 PATIENCE = 600.0
 """Seconds without a micro-batch after which a query counts as hung."""
 
@@ -25,33 +50,42 @@ PATIENCE = 600.0
 class Run:
     """One query on the cluster, from its first event to the end of its input.
 
-    :param name: of the folder of the query, unique on the cluster
     :param files: how many files of events there are, each a micro-batch
     """
 
-    def __init__(self, cluster: Cluster, kind: str, name: str, files: int) -> None:
-        self.cluster, self.kind, self.name, self.files = cluster, kind, name, files
-        self.path = cluster.here / name
+    def __init__(self, cluster: Cluster, scenario: Scenario, files: int) -> None:
+        self.cluster, self.kind, self.files = cluster, scenario.kind, files
+        self.checkpoint = scenario.checkpoint
+        self.name = f"{scenario.kind}-{cluster.runs}"
+        cluster.runs += 1
+        self.path = cluster.here / self.name
         """The folder of the query: in HDFS, and on the host of its driver."""
-        self.rng = random.Random(f"hosts {kind}")
+        self.rng = random.Random(f"hosts {self.kind}")
         self.second = 0.0
-        made = cluster.storage.folder / "made" / name
-        self.query = QUERIES[kind](made, SEED)
+        made = cluster.storage.folder / "made" / self.name
+        self.query = HOST_QUERIES[self.kind](made, SEED)
         for number in range(files):
             self.query.feed(number)
         cluster.hdfs.shell("-mkdir", "-p", str(self.path))
-        sources = [f"made/{name}/{source}" for source in self.query.sources]
+        sources = [f"made/{self.name}/{source}" for source in self.query.sources]
         cluster.hdfs.shell("-put", "-p", *sources, str(self.path))
+        self.settings = {"spark.master": cluster.url, "spark.hadoop.fs.defaultFS": cluster.hdfs.uri}
+        if isinstance(self.query, TopicQuery):
+            self.settings |= cluster.serve("kafka", made)
+        if self.checkpoint == "s3":
+            self.settings |= cluster.serve("s3", made)
 
     def start(self, driver: str) -> None:
         """On another driver, what the query itself has stored is in HDFS alone; the file of the rules is brought along."""
-        if driver not in {host.name for host in self.cluster.hosts}:
+        if driver not in self.cluster.hosts:
             self.cluster.hosts.add(driver)
         self.driver = driver
         self.folder.mkdir(exist_ok=True)
         self.change_rules()
-        arguments = [self.cluster.url, self.cluster.hdfs.uri, str(self.path), self.kind, str(SEED)]
-        self.program: Program = self.cluster.run(driver, self.name, "tests.hosts.driver", *arguments)
+        checkpoint = f"s3a://{BUCKET}/checkpoint" if self.checkpoint == "s3" else f"{self.path}/checkpoint"
+        job = {"kind": self.kind, "seed": SEED, "checkpoint": checkpoint, "settings": self.settings}
+        (self.folder / JOB).write_text(json.dumps(job))
+        self.program: Program = self.cluster.run(driver, self.name, "tests.hosts.driver", str(self.path))
 
     @property
     def folder(self) -> Path:
@@ -97,8 +131,18 @@ class Run:
         collected = self.cluster.storage.folder / "collected"
         collected.mkdir(exist_ok=True)
         self.cluster.hdfs.shell("-get", str(self.path), "collected")
-        query = QUERIES[self.kind](collected / self.name, SEED)
+        query = HOST_QUERIES[self.kind](collected / self.name, SEED)
+        if self.checkpoint == "s3":
+            self._copy_objects(query)
+        if isinstance(query, TopicQuery):
+            query.as_files()
         return check(query, kept_operator(self.folder), collected / self.name, inserted_ids=False)
+
+    def _copy_objects(self, query: Query) -> None:
+        folder = self.cluster.hosts["s3"].folder / self.name
+        (folder / services.COPY).touch()
+        until(lambda: not (folder / services.COPY).exists(), seconds=60)
+        shutil.copytree(folder / services.OBJECTS / "checkpoint", query.checkpoint)
 
     @property
     def restarts(self) -> int:
@@ -135,10 +179,10 @@ def cut_from_storage(run: Run, seconds: float | None = None) -> None:
     _cut(run, ["storage"], seconds)
 
 
-def storage_cut_from_all(run: Run) -> None:
+def server_cut_from_all(run: Run, name: str) -> None:
     """For a while."""
     hosts = run.cluster.hosts
-    hosts["storage"].cut(*hosts)
+    hosts[name].cut(*hosts)
     time.sleep(4 * SHORT)
     hosts.network.mend()
 
@@ -170,34 +214,46 @@ Fault = Callable[[Run], None]
 FAULTS: dict[str, Fault] = {
     "none": lambda run: None,
     "cut from driver 5 s": partial(cut_from_driver, seconds=SHORT),
-    "cut from driver": cut_from_driver,
     "cut from peers 5 s": partial(cut_from_peers, seconds=SHORT),
-    "cut from peers": cut_from_peers,
     "cut from storage 5 s": partial(cut_from_storage, seconds=SHORT),
-    "cut from storage": cut_from_storage,
-    "storage cut from all 20 s": storage_cut_from_all,
+    "storage cut from all 20 s": partial(server_cut_from_all, name="storage"),
+    "kafka cut from all 20 s": partial(server_cut_from_all, name="kafka"),
+    "s3 cut from all 20 s": partial(server_cut_from_all, name="s3"),
     "loss and delay": lossy,
+    "cut from driver": cut_from_driver,
+    "cut from peers": cut_from_peers,
+    "cut from storage": cut_from_storage,
     "driver lost": driver_lost,
     "workers change": workers_change,
 }
 
 
+SCENARIOS = [
+    *(Scenario(kind, "none") for kind in HOST_QUERIES),
+    Scenario("rules", "none", "s3"),
+    Scenario("rules", "s3 cut from all 20 s", "s3"),
+    Scenario("kafka", "kafka cut from all 20 s"),
+    *(Scenario("pattern", fault) for fault in FAULTS if not fault.startswith(("none", "kafka", "s3"))),
+    Scenario("rules", "driver lost"),
+]
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """:param seconds: from the fault to the end of the next micro-batch; :param starts: of the query after failures"""
+    """:param seconds: from the fault to the end of the next micro-batch; :param failures: of the query"""
 
     verdict: Verdict
     seconds: float
-    starts: int
+    failures: int
 
 
-def outcome(cluster: Cluster, kind: str, fault: str, name: str, files: int) -> Outcome:
+def outcome(cluster: Cluster, scenario: Scenario, files: int) -> Outcome:
     """Of a query with a fault in its middle. Afterwards all links are good."""
-    run = Run(cluster, kind, name, files)
+    run = Run(cluster, scenario, files)
     run.start("driver1")
     run.reach(BEFORE)
     begin, before = time.monotonic(), run.committed
-    FAULTS[fault](run)
+    FAULTS[scenario.fault](run)
     run.reach(before + 1)
     seconds = time.monotonic() - begin
     run.reach(files - 1)

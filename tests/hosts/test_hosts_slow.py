@@ -7,7 +7,7 @@ import pytest
 from tests.discovery.servers import NoServerError
 from tests.hosts.cluster import Cluster
 from tests.hosts.namespaces import check_machine
-from tests.hosts.runs import outcome
+from tests.hosts.runs import Scenario, outcome
 from tests.servers.jars import jars
 
 
@@ -18,6 +18,6 @@ def test_a_worker_is_cut_off() -> None:
     except NoServerError as error:
         pytest.skip(str(error))
     with Cluster() as cluster:
-        found = outcome(cluster, "pattern", "cut from storage", "pattern", files=6)
+        found = outcome(cluster, Scenario("pattern", "cut from storage"), files=6)
     assert not found.verdict.differences, found.verdict.tell()
     assert found.verdict.rows["matches"] > 10
