@@ -88,6 +88,25 @@ def test_a_store_of_rules(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "pattern_processors").glob("[!.]*")) == ["owner", "status.json"]
 
 
+def test_two_claims_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is made while the first has written its file and not yet moved it: neither fails, and the last has the store."""
+    settings = {"fs.viewfs.mounttable.everything.link./rules": f"file://{tmp_path}"}
+    store = FolderStore("viewfs://everything/rules", settings)
+    other: FolderStore = pickle.loads(pickle.dumps(store))
+    move = HadoopFiles.move
+
+    def late_move(files: HadoopFiles, src: str, dest: str) -> None:
+        monkeypatch.setattr(HadoopFiles, "move", move)
+        other.claim("1" * 32)
+        assert other.belongs_to("1" * 32)
+        files.move(src, dest)
+
+    monkeypatch.setattr(HadoopFiles, "move", late_move)
+    store.claim("0" * 32)
+    assert store.belongs_to("0" * 32)
+    assert not other.belongs_to("1" * 32)
+
+
 def test_a_jvm_that_has_died_is_started_again(tmp_path: Path) -> None:
     LOCAL.write(f"{tmp_path}/one", b"content")
     hadoop._started[0].java.kill()

@@ -94,7 +94,8 @@ def _after_fork() -> None:
     _lose()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _launched() -> _Started:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -122,9 +123,11 @@ class FolderStore:
                 file.write(value)
             return
         files.create_dir(folder, recursive=True)
-        with files.open_output_stream(path + ".new") as file:
+        # Two queries may claim a store at once, and several tasks write the same file. What a killed process leaves does no harm.
+        temporary = f"{folder}/.{path.rpartition('/')[2]}.{uuid4().hex}"
+        with files.open_output_stream(temporary) as file:
             file.write(value)
-        files.move(path + ".new", path)
+        files.move(temporary, path)
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):
