@@ -9,7 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from py4j import java_gateway
 from pyarrow import fs
+from pyspark.errors.exceptions.captured import install_exception_handler
 
 from asterism.files import hadoop
 from asterism.files.file_systems import is_path, opened
@@ -70,6 +72,14 @@ def test_files_that_are_not_there(files: fs.FileSystem, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
         files.get_file_info(fs.FileSelector(f"{tmp_path}/none"))
     assert files.get_file_info(fs.FileSelector(f"{tmp_path}/none", allow_not_found=True)) == []
+
+
+def test_a_missing_file_in_a_program_with_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark's handler would ask Spark's JVM about an exception of another JVM: at best it does not have such an object."""
+    monkeypatch.setattr(java_gateway, "get_return_value", java_gateway.get_return_value)  # put back at the end
+    install_exception_handler()
+    with pytest.raises(FileNotFoundError, match="none"):
+        LOCAL.open_input_file(f"{tmp_path}/none")
 
 
 def test_a_store_of_rules(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from asterism.errors import StateError
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import GatewayClient, JavaGateway
+    from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
 
 _CHUNK = 2**20
 """Bytes that are sent to the JVM, or from it, at a time."""
@@ -99,20 +99,21 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 def _launched() -> _Started:
-    from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
+    from py4j.java_gateway import GatewayParameters, JavaGateway
 
     with tempfile.TemporaryFile() as errors:
         java = _java(errors)
         lines = _first_lines(java, 2)
-        if len(lines) < 2:
-            is_late = java.poll() is None
+        if len(lines or ()) < 2:
             _end(java)
             errors.seek(0)
             said = one_line(errors.read(_MAX_ERROR).decode(errors="replace"), _MAX_ERROR)
-            reason = f"The JVM has not started within {START_SECONDS:g} seconds. {said}" if is_late else said
-            raise StateError(_UNUSABLE, reason.strip() or f"The JVM has ended with code {java.returncode}.")
+            if lines is None:
+                said = f"The JVM has not started within {START_SECONDS:g} seconds. {said}".strip()
+            raise StateError(_UNUSABLE, said or "The JVM ends, and says nothing.")
+    assert lines is not None
     parameters = GatewayParameters(port=int(lines[0]), auth_token=lines[1].decode(), auto_convert=True)
-    client = GatewayClient(gateway_parameters=parameters)
+    client = _client(parameters)
     gateway = JavaGateway(client, gateway_parameters=parameters)
     try:
         gateway.jvm.java.lang.Class.forName(_NEEDED)
@@ -122,6 +123,25 @@ def _launched() -> _Started:
         hint = "set SPARK_HOME to a Spark with Hadoop, or SPARK_DIST_CLASSPATH to Hadoop's jars"
         raise StateError(_UNUSABLE, f"no jar has {_NEEDED}", hint) from None
     return _Started(java, client, gateway)
+
+
+def _client(parameters: GatewayParameters) -> GatewayClient:
+    from py4j.java_gateway import GatewayClient
+    from py4j.protocol import get_return_value, is_error
+
+    class Client(GatewayClient):  # type: ignore[misc] # py4j has no types
+        """Raises the exceptions of its JVM by itself. In a program with a session, PySpark has replaced the function of py4j that
+        does so with one that asks Spark's JVM about an object which only this JVM has.
+        """
+
+        def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+            answer = super().send_command(command, retry, binary)
+            text = answer[0] if binary else answer
+            if is_error(text)[0]:
+                get_return_value(text, self)
+            return answer
+
+    return Client(gateway_parameters=parameters)
 
 
 def _java(errors: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -146,8 +166,8 @@ def _java(errors: IO[bytes]) -> subprocess.Popen[bytes]:
         raise StateError(_UNUSABLE, f"{java} does not start: {error.strerror}", "set JAVA_HOME") from None
 
 
-def _first_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
-    """Of the output of a process; fewer if it ends, or is too slow. What follows is read and dropped."""
+def _first_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes] | None:
+    """Of the output of a process; fewer if it ends; None: it is too slow. What follows is read and dropped."""
     lines: list[bytes] = []
     are_read = threading.Event()
 
@@ -162,8 +182,7 @@ def _first_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
         are_read.set()
 
     threading.Thread(target=read, name="asterism-hadoop", daemon=True).start()
-    are_read.wait(START_SECONDS)
-    return lines[:count]
+    return lines if are_read.wait(START_SECONDS) else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
