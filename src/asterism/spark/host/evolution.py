@@ -115,7 +115,8 @@ def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
         return {n: (folder / "offsets" / str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
     try:
         rows = (
-            spark.read.text(f"{checkpoint}/offsets/[0-9]*", wholetext=True)
+            # Of a single path, Spark would look whether a sink has written it, and log that it is not there, with a stack trace.
+            spark.read.text([f"{checkpoint}/offsets/[0-9]*"] * 2, wholetext=True)
             .select("value", "_metadata.file_name")
             .collect()
         )

@@ -294,7 +294,8 @@ def _default_root(spark: SparkSession) -> str:
 def _qualified(spark: SparkSession, path: str) -> str:
     """A path as a URI; as it is if Spark does not tell."""
     try:
-        spark.read.text(f"{path}/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
+        # Of a single path, Spark would look whether a sink has written it, and log that it is not there, with a stack trace.
+        spark.read.text([f"{path}/{_NOWHERE}"] * 2).schema  # noqa: B018 - on Spark Connect, the schema is the first call
     except AnalysisException as error:  # the message has the path with the scheme
         return str((error.getMessageParameters() or {}).get("path", path)).removesuffix(f"/{_NOWHERE}")
     return path
