@@ -21,12 +21,12 @@ pytestmark = [
 ]
 
 
-def united(spark: SparkSession, folder: Path, names: str) -> KeyedStream:
-    """The files of some folders, each of which is a source of its name."""
+def united(spark: SparkSession, folder: Path, names: str, prefix: str = "") -> KeyedStream:
+    """The files of some folders, each of which is a source of its name, with a prefix."""
 
     def source(name: str) -> DataFrame:
         place = str(folder / name)
-        return spark.readStream.schema(spark.read.parquet(place).schema).name(name).parquet(place)
+        return spark.readStream.schema(spark.read.parquet(place).schema).name(prefix + name).parquet(place)
 
     df = reduce(DataFrame.union, [source(name) for name in names])
     return KeyedStream(df, key="user", time="ts", max_out_of_orderness=DISORDER)

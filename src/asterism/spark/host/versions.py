@@ -80,6 +80,8 @@ else:
 LEAST_SPARK = "4.1"
 SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 """Whether each source of a query has a name, by which Spark finds its offsets in the checkpoint. Default: false."""
+SOURCE_NAME = "spark.asterism.sourceName"
+"""What tells the source of an operator from that of another one beside it, in such a query. Default: nothing."""
 _REPLACEMENT = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 _SECONDS = 0.01
 """Between two checks whether queries have ended."""
@@ -110,9 +112,13 @@ def named(spark: SparkSession, reader: DataStreamReader, name: str, upstream: in
 
     :param upstream: how many operators there are before it in the query. The name must be unique in the query, and the same
         after a restart.
+
+    See docs/decisions/0127.
     """
     if spark.conf.get(SOURCE_EVOLUTION, "false") != "true":
         return reader
+    if given := spark.conf.get(SOURCE_NAME, None):
+        name = f"{name}_{given}"
     return reader.name(f"{name}_{upstream + 1}" if upstream else name)
 
 
