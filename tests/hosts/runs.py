@@ -188,11 +188,11 @@ def server_cut_from_all(run: Run, name: str) -> None:
 
 
 def lossy(run: Run) -> None:
-    """All links lose and delay packets, for three micro-batches."""
+    """All links lose and delay packets, until a micro-batch has ended that began meanwhile."""
     hosts = run.cluster.hosts
     for host in hosts:
         host.link(LOSSY, *hosts)
-    run.reach(run.committed + 3)
+    run.reach(run.committed + 2)
     hosts.network.mend()
 
 
