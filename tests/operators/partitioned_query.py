@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from asterism.columns.groups import KEY_HASH
-from asterism.columns.time import END_OF_TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state.group_header import GroupHeader
@@ -51,6 +51,7 @@ class PartitionedQuery:
     delay: int = 0
     now: int = 0
     outputs: dict[str, list[Any]] = field(default_factory=dict)
+    begins_run: bool = True
 
     def __post_init__(self) -> None:
         self.stores = [MemoryStore() for _ in range(self.key_groups)]
@@ -58,22 +59,36 @@ class PartitionedQuery:
         self.watermark: int | None = None
         self.calls = 0
 
-    def micro_batch(self, *tasks: pa.Table, name: str = EVENTS) -> None:
-        """The events of each task, with the columns ``ts`` and ``partition``."""
+    def micro_batch(self, *tasks: pa.Table, name: str = EVENTS, **others: pa.Table) -> None:
+        """The events of each task, with the columns ``ts`` and ``partition``.
+
+        :param others: events of other inputs in this micro-batch
+        """
         arrivals: list[list[Arrival]] = [[] for _ in self.stores]
-        spec = self.operator.inputs[name]
-        for events in tasks:
+        for of, events in [*((name, task) for task in tasks), *others.items()]:
+            spec = self.operator.inputs[of]
             rows = events.append_column(KEY_HASH, pa.array(key_hashes(events.select(self.keys))))
             if spec.watermark_by:
                 rows = rows.append_column(EVENT_TIME, events.column("ts").cast(pa.int64()))
                 rows = rows.append_column(f"{PARTITION}0", events.column("partition"))
-            packed = pack(self.operator, self.key_groups, name, self.delay)(iter(rows.to_batches()))
-            chunks = [row for batch in packed for row in batch.to_pylist()]
-            for row in sorted(chunks, key=lambda row: row["seq"]):
+            packed = pack(self.operator, self.key_groups, of, self.delay)(iter(rows.to_batches()))
+            for row in sorted((row for batch in packed for row in batch.to_pylist()), key=lambda row: row["seq"]):
                 arrivals[group_of(row["key_group"])].append(self._arrival(row))
+        self._calls(arrivals)
+
+    def publish(self, arrival: Arrival) -> None:
+        """A message to every key group, such as a set of rules."""
+        self._calls([[arrival] for _ in self.stores])
+
+    def _calls(self, arrivals: Sequence[Sequence[Arrival]]) -> None:
+        """A micro-batch. In the first one of a run, all key groups are called."""
+        begins_run, self.begins_run = self.begins_run, False
         for group, of_group in enumerate(arrivals):
-            if of_group:
-                self._call(group, of_group)
+            if of_group or begins_run:
+                self._call(group, of_group, begins_run=begins_run)
+        for group, time in enumerate(self.next_times):
+            if time is not None and time <= self.now:
+                self._call(group, [])
 
     def _arrival(self, row: dict[str, Any]) -> Arrival:
         name, chunk = row["input"], row["chunk"]
@@ -84,11 +99,13 @@ class PartitionedQuery:
         return Arrival(name, events) if row["watermark"] is None else Arrival(name, events, row["watermark"])
 
     def at(self, now: int) -> None:
-        """Processing time advances. As on Spark, the key groups with a timer are called."""
+        """A micro-batch without data at this processing time. As on Spark, the key groups with a timer are called."""
         self.now = now
-        for group, time in enumerate(self.next_times):
-            if time is not None and time <= now:
-                self._call(group, [])
+        self._calls([[] for _ in self.stores])
+
+    def call(self, group: int) -> None:
+        """Call a key group for a timer that others do not have."""
+        self._call(group, [])
 
     def end(self) -> None:
         for group in range(self.key_groups):
@@ -98,14 +115,17 @@ class PartitionedQuery:
         """:param operator: another one, which continues with the state"""
         self.operator = pickle.loads(pickle.dumps(self.operator)) if operator is None else operator
         self.stores = [MemoryStore(store.header, dict(store.pages)) for store in self.stores]
+        self.begins_run = True
 
     def header(self, group: int = 0) -> GroupHeader:
         stored = self.stores[group].header
         assert stored is not None
         return GroupHeader.from_bytes(stored)
 
-    def _call(self, group: int, arrivals: Sequence[Arrival], watermark: int | None = None) -> None:
-        now = Now(processing_time=self.now) if watermark is None else Now(watermark, self.now)
+    def _call(
+        self, group: int, arrivals: Sequence[Arrival], watermark: int | None = None, *, begins_run: bool = False
+    ) -> None:
+        now = Now(BEFORE_TIME if watermark is None else watermark, self.now, group, begins_run)
         self.calls += 1
         result = self.operator.process(self.stores[group], arrivals, now)
         self.next_times[group] = result.next_processing_time

@@ -33,8 +33,8 @@ def events(*rows: tuple[str | int | None, int]) -> pa.Table:
 def test_a_pause_of_the_query_does_not_make_partitions_idle() -> None:
     query = PartitionedQuery(with_partitions(operator(), 10 * SECOND), ["id"])
     query.micro_batch(events(("a", 100), ("b", 5)))
-    query.now = 1000 * SECOND  # it was stopped, so no timer has called it
     query.restart()
+    query.now = 1000 * SECOND
     query.micro_batch(events(("a", 200)))
     assert query.watermark == 5 * SECOND - MILLISECOND
     query.at(1010 * SECOND)

@@ -38,6 +38,7 @@ from asterism.rules.sets.interfaces import (
     processors_from,
 )
 from asterism.rules.sets.set_store import FolderStore, SingleSetStore
+from asterism.spark import BEGIN_OF_RUN
 from asterism.spark.rules.rule_source import Payload, ProcessorReader
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_coordinator import coordinator, version
@@ -259,9 +260,14 @@ def test_the_control_source_announces_the_stored_bytes(tmp_path: Path, counted: 
     store = FolderStore(str(tmp_path))
     operator = DynamicCepOperator(SCHEMA, store, RuleOptions(keys=["user"], time="ts"))
     payload = pickle.dumps(Payload(Fixed(), operator.compiler, store))
-    reader = ProcessorReader({"keyGroups": str(GROUPS), "definition": "definition"}, payload)
+    options = {"keyGroups": str(GROUPS), "definition": "definition", "timers": "true", "idle": "true"}
+    reader = ProcessorReader(options, payload)
     try:
         start = reader.initialOffset()
+        first = reader.latestOffset(start, None)
+        assert (first["starts"], first["runs"], first["set"]) == (1, 1, 1)
+        assert [part.value for part in reader.partitions(start, first)][:1] == [BEGIN_OF_RUN]
+        assert reader.latestOffset(first, None) == first
         end = reader.announced(start)
         assert end["set"] == 1
         (partition,) = [one for one in reader.partitions(start, end) if one.value is not None]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from asterism.spark import BEGIN_OF_RUN
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.control_source import ControlReader
 from asterism.spark.host.versions import ReadMaxRows
@@ -54,6 +55,20 @@ def test_a_later_run_continues_the_numbers(run: signals.Drain) -> None:
     reader = ControlReader(OPTIONS | {"run": run.place})
     ended = reader.initialOffset() | {"starts": 3, "messages": 1}
     assert reader.latestOffset(ended, LIMIT) == ended | {"starts": 4}
+
+
+def test_each_run_tells_key_groups_that_it_begins() -> None:
+    """If inputs can be idle: the time between two runs is not idle time."""
+    options = OPTIONS | {"timers": "true", "idle": "true"}
+    offset = ControlReader(options).initialOffset()
+    for number in (1, 2):
+        reader = ControlReader(options)
+        before, offset = offset, reader.latestOffset(offset, LIMIT)
+        assert (offset["starts"], offset["runs"]) == (number, number)
+        (partition,) = reader.partitions(before, offset)
+        assert [row[4] for row in reader.read(partition)] == [BEGIN_OF_RUN] * 2
+        assert reader.latestOffset(offset, LIMIT) == offset  # later micro-batches begin no run
+    assert "runs" not in ControlReader(OPTIONS | {"timers": "true"}).latestOffset({**reader.initialOffset()}, LIMIT)
 
 
 def test_without_its_run_a_query_goes_on_to_the_end_of_its_data() -> None:

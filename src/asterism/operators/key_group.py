@@ -11,7 +11,7 @@ of an event is the time of the call.
 
 An input has ended when its watermark is the end of time and none of its events is waiting; when all have ended, no state is kept.
 
-See docs/decisions/0008.
+See docs/decisions/0008 and 0124.
 """
 
 from __future__ import annotations
@@ -208,8 +208,7 @@ class KeyGroupOperator(Operator):
         waited = {name for number, name in enumerate(self.inputs) if header.is_waiting(number)}
         group.moved = self._move_watermarks(header, arrivals, now)
         group.watermark = max(before, now.watermark, self._least(header, now.processing_time))
-        if not arrivals:
-            self._mark_idle(header, now)
+        self._mark_idle(header, now)
         arrivals = self.arrived(group, arrivals, before if self.event_time else now.processing_time - 1)
         ready = self.ready_events(group, arrivals, before)
         self._end_inputs(group, waited)
@@ -235,7 +234,9 @@ class KeyGroupOperator(Operator):
         numbers = {name: number for number, name in enumerate(self.inputs)}
         moved: dict[str, int] = {}
         self._find_partitions(header)
-        if arrivals:
+        if not is_announced(header):  # without a watermark, a key group may have no header, so its idle time is unknown
+            header.last_activity[:] = now.processing_time
+        elif now.begins_run:
             self._restart_idle_time(header, now)
         for arrival in arrivals:
             number = numbers[arrival.input]
@@ -290,7 +291,7 @@ class KeyGroupOperator(Operator):
     def _write_header(self, group: Group, stored: bytes | None) -> None:
         """Write the header, if it is not the *stored* one, and the definition of the state, if there is any state."""
         header = group.header
-        announced = bool((header.watermarks != BEFORE_TIME).any())
+        announced = is_announced(header)
         if announced:
             header.watermark = group.watermark
         waits = any(map(header.is_waiting, range(len(self.inputs))))
@@ -308,7 +309,7 @@ class KeyGroupOperator(Operator):
         event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)),
-            self._first_idle(header, now, group.watermark),
+            self._first_idle(header, now) if is_announced(header) else END_OF_TIME,
         )
         return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))
 
@@ -370,46 +371,35 @@ class KeyGroupOperator(Operator):
             return min(going, default=max(marks))
         return END_OF_TIME if self.event_time else BEFORE_TIME
 
-    def _first_idle(self, header: GroupHeader, now: Now, watermark: int) -> int:
-        """The processing time at which the watermark advances because an input becomes idle, or at which a partition becomes
-        idle. For a partition, the operator is called although its watermark may not advance: a long time without a call means
-        that the query was stopped.
+    def _first_idle(self, header: GroupHeader, now: Now) -> int:
+        """The processing time at which an input or a partition becomes idle. The operator is called then, even if its watermark
+        does not advance: what is idle must not depend on other timers of a key group.
         """
-        limits, of_partitions = [], [END_OF_TIME]
+        limits: list[int] = []
         for number, spec in enumerate(self.inputs.values()):
-            if spec.timed and spec.idle_after is not None:
-                limits.append(int(header.last_activity[number]) + spec.idle_after)
-                if number in header.partitions:
-                    activity = np.unique(header.partitions[number].last_activity)
-                    of_partitions += [
-                        time for time in (activity + spec.idle_after).tolist() if time > now.processing_time
-                    ]
-        later = (time for time in sorted(limits) if time > now.processing_time)
-        return min(next((time for time in later if self._least(header, time) > watermark), END_OF_TIME), *of_partitions)
+            if spec.timed and spec.idle_after is not None and header.watermarks[number] != END_OF_TIME:
+                partitions = header.partitions.get(number)
+                of_partitions = [] if partitions is None else np.unique(partitions.last_activity).tolist()
+                limits += [time + spec.idle_after for time in (int(header.last_activity[number]), *of_partitions)]
+        return min((time for time in limits if time > now.processing_time), default=END_OF_TIME)
 
     def _mark_idle(self, header: GroupHeader, now: Now) -> None:
         for number, spec in enumerate(self.inputs.values()):
-            if (
-                spec.idle_after is not None
-                and now.processing_time - int(header.last_activity[number]) >= spec.idle_after
-            ):
-                header.last_activity[number] = IDLE
-            if spec.idle_after is not None and number in header.partitions:
-                header.partitions[number].mark_idle(now.processing_time, spec.idle_after)
+            if spec.idle_after is not None:
+                if now.processing_time - int(header.last_activity[number]) >= spec.idle_after:
+                    header.last_activity[number] = IDLE
+                if number in header.partitions:
+                    header.partitions[number].mark_idle(now.processing_time, spec.idle_after)
 
     def _restart_idle_time(self, header: GroupHeader, now: Now) -> None:
-        """Restart the idle time of all inputs and partitions if the operator was not called for a while: that does not mean
-        they are idle.
-        """
+        """Do not count the time until this call as idle time of what is not idle yet: the query was stopped meanwhile."""
         specs = enumerate(self.inputs.values())
         awaited = [number for number, spec in specs if spec.timed and header.last_activity[number] != IDLE]
-        limits = [spec.idle_after for spec in self.inputs.values() if spec.idle_after is not None]
-        if awaited and limits:
+        if awaited:
             idle_time = now.processing_time - int(header.last_activity[awaited].max())
-            if idle_time >= min(limits):
-                header.last_activity[awaited] += idle_time
-                for partitions in header.partitions.values():
-                    partitions.restart_idle_time(idle_time)
+            header.last_activity[awaited] += idle_time
+            for partitions in header.partitions.values():
+                partitions.restart_idle_time(idle_time)
 
     def _first_waiting(self, group: Group) -> int:
         return min(
@@ -444,6 +434,11 @@ class KeyGroupOperator(Operator):
             tables = [arrived]
         waiting = WaitingEvents(group.store, group.header, number, self.inputs[name].prepared)
         return waiting.exchange(tables, group.watermark)
+
+
+def is_announced(header: GroupHeader) -> bool:
+    """Whether an input has a watermark. Watermarks are sent to all key groups."""
+    return bool((header.watermarks != BEFORE_TIME).any())
 
 
 def key_schema_of(fields: Iterable[pa.Field]) -> pa.Schema:

@@ -61,11 +61,14 @@ class Now:
     """The time of a call, in microseconds since the epoch. All inputs had reached the watermark before this call.
 
     :param key_group: the number of the key group that is called, for messages; None: unknown
+    :param begins_run: whether this call is in the first micro-batch that a run plans: the query was stopped before, and the time
+        since the previous call is not idle time
     """
 
     watermark: int = BEFORE_TIME
     processing_time: int = 0
     key_group: int | None = None
+    begins_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

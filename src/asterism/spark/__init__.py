@@ -23,4 +23,4 @@ RESULTS = "output string, chunk binary, metrics map<string, bigint>, gauges map<
 """Rows of one output, or counts."""
 CONTROL = "(control)"
 """Name of the control source among the inputs. An input of an operator cannot have this name."""
-END_OF_INPUT = b"end of input"
+END_OF_INPUT, BEGIN_OF_RUN = b"end of input", b"begin of run"

@@ -1,10 +1,11 @@
-"""A streaming source that sends control messages to every key group. The only message is the end of input.
+"""A streaming source that sends control messages to every key group: the end of input and, if the operator detects idle inputs,
+the begin of a run.
 
 Its offsets are in Spark's offset log. Therefore a message is delivered in the same micro-batch to all key groups, also after a
 failure. An offset also records the number of key groups, which cannot change, the time zone, and the definition of the query.
 If the definition differs, a micro-batch begins in which key groups compare it with the definition in their state.
 
-See docs/decisions/0035 and 0064.
+See docs/decisions/0035, 0064 and 0124.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
-from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.partitioning import check_key_groups_of, label
 from asterism.spark.host.versions import (
@@ -45,10 +46,10 @@ def check_zone_of(offset: Mapping[str, Any], zone: str | None) -> None:
 
 class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
-    end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
-    query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
-    exhausted), ``zone`` (the session's time zone, if an expression depends on it) and ``start`` (the last offset of the
-    checkpoint, for Spark 4.1).
+    end of input), ``timers`` (whether there are timers in processing time), ``idle`` (whether an input can be idle; then there
+    are such timers), ``signals`` (the folder with the signal that a query ends the input of all its operators), ``run`` (the
+    folder of the run that ends the input when the other sources are exhausted), ``zone`` (the session's time zone, if an
+    expression depends on it) and ``start`` (the last offset of the checkpoint, for Spark 4.1).
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -85,8 +86,11 @@ def renamed(source: type[DataSource], name: str, **attributes: object) -> type[D
 
 
 class SourceReader(DataSourceStreamReader):
-    """Offsets have ``messages``, the number of messages sent, and ``starts``, the number of micro-batches that the source has
-    started; ``keyGroups``, ``definition`` and ``zone`` are constant.
+    """Offsets have ``messages``, the number of ends of input sent; ``starts``, the number of micro-batches that the source has
+    started; and ``runs``, the number of begins of runs sent. ``keyGroups``, ``definition`` and ``zone`` are constant.
+
+    Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
+    therefore not fire until data arrives. To prevent this, the source starts the first micro-batch.
     """
 
     last: dict[str, Any] | None = None
@@ -97,6 +101,7 @@ class SourceReader(DataSourceStreamReader):
         self.folder, self.zone, self.run = options.get("signals"), options.get("zone"), options.get("run")
         self.started: int | None = None
         """The last micro-batch that the source has started."""
+        self.timers, self.idle = (options.get(name, "false") == "true" for name in ("timers", "idle"))
         if self.folder is not None:
             signals.announce(self.folder)
 
@@ -135,7 +140,11 @@ class SourceReader(DataSourceStreamReader):
         return offset
 
     def with_start(self, start: dict[str, Any]) -> dict[str, Any]:
-        """The offset after *start*, with which the source starts a micro-batch itself."""
+        """The offset after *start*, with which the source starts a micro-batch itself. The first one begins the run; a
+        micro-batch that a former run has planned is repeated with its own offset.
+        """
+        if self.started is None and self.idle:
+            start = start | {"runs": start.get("runs", 0) + 1}
         self.started = start.get("starts", 0) + 1
         return start | {"starts": self.started}
 
@@ -154,24 +163,16 @@ class SourceReader(DataSourceStreamReader):
         return {**self.initialOffset(), **start, "definition": self.definition}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(None)] if end["messages"] > start["messages"] else []
+        messages = {"messages": END_OF_INPUT, "runs": BEGIN_OF_RUN}
+        return [InputPartition(messages[count]) for count in messages if end.get(count, 0) > start.get(count, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, int, None, bytes]]:
         for group in range(self.key_groups):
-            yield label(group), CONTROL, 0, None, END_OF_INPUT
+            yield label(group), CONTROL, 0, None, partition.value
 
 
 class ControlReader(SourceReader, SupportsTriggerAvailableNow):
-    """Sends the end of input only if a downstream operator ends the input, or the run does after the last data.
-
-    Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
-    therefore not fire until data arrives. To prevent this, the source starts the first micro-batch; ``starts`` counts these
-    micro-batches.
-    """
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        self.timers = options.get("timers", "false") == "true"
+    """Sends the end of input only if a downstream operator ends the input, or the run does after the last data."""
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass

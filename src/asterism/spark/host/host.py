@@ -7,8 +7,9 @@ operator is to be called even if no data arrives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
-from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.versions import StatefulProcessor
 from asterism.spark.session.worker import receive_at_once, settle_memory
@@ -100,13 +101,13 @@ class OperatorHost(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
         rows = list(rows)
         self.processing_time = rows[0].processing_time
-        ends = any(row.input == CONTROL and bytes(row.chunk) == END_OF_INPUT for row in rows)
+        messages = {bytes(row.chunk) for row in rows if row.input == CONTROL}
         first = []
         if self.bounded:
             first = [Row(**dict(zip(_CHUNK, values, strict=True))) for values in self.first.get()]
             if first:
                 self.first.clear()
-        return self._process(key, [first, rows] if first else [rows], timerValues, ends=ends)
+        return self._process(key, [first, rows] if first else [rows], timerValues, messages)
 
     def _arrivals(self, rows: Sequence[Any]) -> list[Arrival]:
         from asterism.columns.time import BEFORE_TIME
@@ -142,8 +143,8 @@ class OperatorHost(StatefulProcessor):
         key: Any,
         parts: Sequence[Sequence[Any]],
         times: TimerValues,
+        messages: Collection[bytes] = (),
         *,
-        ends: bool = False,
         fired: int | None = None,
     ) -> Iterator[Row]:
         from asterism.errors import StateError
@@ -157,7 +158,7 @@ class OperatorHost(StatefulProcessor):
                 "An earlier run drained it, so their elements are no longer in the state.",
                 "use a new checkpoint location; to continue a stream later, run it with drain=False",
             )
-        calls = self._calls(store, parts, times, ends, group_of(key[0]))
+        calls = self._calls(store, parts, times, messages, group_of(key[0]))
         return self._rows(key, store, calls, times, fired)
 
     def _rows(
@@ -208,7 +209,12 @@ class OperatorHost(StatefulProcessor):
         store.flush()
 
     def _calls(
-        self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool, key_group: int
+        self,
+        store: _SparkStore,
+        parts: Sequence[Sequence[Any]],
+        times: TimerValues,
+        messages: Collection[bytes],
+        key_group: int,
     ) -> Iterator[Result]:
         """Call the operator for each of *parts*, and once more at the end of the input."""
         from asterism.columns.time import BEFORE_TIME, END_OF_TIME
@@ -219,15 +225,16 @@ class OperatorHost(StatefulProcessor):
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
             processing_time=1000 * (processing_time if processing_time >= 0 else self.processing_time),
             key_group=key_group,
+            begins_run=BEGIN_OF_RUN in messages,
         )
         arrived = [self._arrivals(part) for part in parts]
         if self.upstream and now.watermark != BEFORE_TIME:
             # Upstream operators have emitted all rows up to Spark's watermark, the last of them in this micro-batch.
             arrived[-1] += [Arrival(name, None, now.watermark - delay) for name, delay in self.upstream.items()]
-            now = Now(processing_time=now.processing_time, key_group=key_group)
+            now = replace(now, watermark=BEFORE_TIME)
         for arrivals in arrived:
             yield from self.operator.slices(store, arrivals, now)
-        if ends:
+        if END_OF_INPUT in messages:
             # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
             processing_time = END_OF_TIME if self.operator.processing_time else now.processing_time
             yield from self.operator.slices(store, [], Now(END_OF_TIME, processing_time, key_group))

@@ -420,6 +420,7 @@ def _control_rows(
         "definition": operator.fingerprint.hex(),
         "drain": str(use.drain).lower(),
         "timers": str(time_mode == PROCESSING_TIME).lower(),
+        "idle": str(any(spec.idle_after is not None for spec in operator.inputs.values())).lower(),
         "signals": signals.folder(),
         "zone": zone,
         "run": use.run,

@@ -145,7 +145,7 @@ class _Announces(SourceReader):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        if partition.value is None:
+        if isinstance(partition.value, bytes):
             yield from super().read(partition)
             return
         from asterism.operators.state.state_store import batch_to_bytes
@@ -191,11 +191,16 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
             return self.last
         if self.is_ending(limit):
             return self.ended(self.announced(start))
+        if self.timers and self.started is None:
+            return self._with_set(self.with_start(start))
+        return self._with_set(start) if self.pinned is None else self.drained(self._with_set(start))
+
+    def _with_set(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start*, with the set that is published."""
         if self.pinned is None:
             return self.announced(start)
-        number = max(start["set"], self.pinned["set"])
-        messages = start["messages"]
-        return self.drained(start | self.pinned | {"set": number, "messages": messages, "ends": messages})
+        number, messages = max(start["set"], self.pinned["set"]), start["messages"]
+        return start | self.pinned | {"set": number, "messages": messages, "ends": messages}
 
 
 class ProcessorDrainReader(_Announces, DrainReader):
