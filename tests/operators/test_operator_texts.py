@@ -25,6 +25,13 @@ from asterism.operators.state.keyed_state import (
     ReducingState,
     ValueState,
 )
+from asterism.operators.state.partition_watermarks import (
+    MAX_NAME,
+    MAX_PARTITIONS,
+    check_names,
+    check_partitions,
+    partition_name,
+)
 from asterism.operators.stream_operator import (
     BroadcastInput,
     Counter,
@@ -451,7 +458,12 @@ KIT: dict[str, Provocation] = {
 
 # ---------------------------------------------------------------------- the tests
 
-TEXTS = FUNCTIONS | STATE | OUTPUTS | DECLARATIONS | KIT
+PARTITIONS: Mapping[str, Provocation] = {
+    "too_many_partitions": lambda: check_partitions(MAX_PARTITIONS + 1, ["topic", "partition"]),
+    "a_long_name_of_a_partition": lambda: check_names(["short", partition_name(["x" * MAX_NAME])], ["device"]),
+}
+
+TEXTS = FUNCTIONS | STATE | OUTPUTS | DECLARATIONS | KIT | PARTITIONS
 
 
 @pytest.mark.parametrize("name", TEXTS)

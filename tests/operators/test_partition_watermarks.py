@@ -74,3 +74,20 @@ def test_too_many_partitions() -> None:
     query.micro_batch(events(*((number, 1) for number in range(MAX_PARTITIONS))))
     with pytest.raises(LimitExceededError, match="more than 10,000 partitions"):
         query.micro_batch(events((-1, 1)))
+
+
+def test_idle_partitions_are_forgotten_when_there_would_be_too_many() -> None:
+    query = PartitionedQuery(with_partitions(operator(), 10 * SECOND), ["id"])
+    query.micro_batch(events(*((number, 50 + number) for number in range(MAX_PARTITIONS))))
+    query.at(10 * SECOND)
+    query.micro_batch(events((-1, 1), (5, 100_000)))
+    assert query.header().partitions[0].names == ['["5"]', '["-1"]']
+    assert query.watermark == (50 + MAX_PARTITIONS - 1) * SECOND - MILLISECOND  # it never decreases
+    query.micro_batch(events((-1, 200_000)))
+    assert query.watermark == 100_000 * SECOND - MILLISECOND
+
+
+def test_a_name_is_bounded() -> None:
+    query = PartitionedQuery(with_partitions(operator()), ["id"])
+    with pytest.raises(LimitExceededError, match="the name of a partition has more than 1,000 characters"):
+        query.micro_batch(events(("x" * 1000, 1)))

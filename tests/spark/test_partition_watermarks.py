@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, KeyedStream, Pattern, TumblingWindows, read_state, window
+from asterism import CEP, KeyedStream, Pattern, TumblingWindows, read_state, run, sql, window
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 
 DAY = datetime(2025, 1, 1, tzinfo=UTC)
@@ -92,6 +92,32 @@ def test_windows_behind_a_pattern_have_its_watermark(spark: SparkSession, tmp_pa
 
     hourly.run({"results": collect}, aggregate="count(*) AS n", checkpoint=str(tmp_path / "checkpoint"), drain=False)
     assert rows == [("ann", (DAY + HOUR).replace(tzinfo=None), 1)]
+
+
+def test_a_statement_with_a_clause_behind_a_clause(spark: SparkSession, tmp_path: Path) -> None:
+    """Only the first one reads partitions. The view of a stream has them, too."""
+    topic = Topic(spark, tmp_path)
+    topic.add((0, "ann", "a", DAY + HOUR), (0, "ann", "b", DAY + 1.1 * HOUR), (1, "bob", "a", DAY))
+    topic.add((0, "ann", "x", DAY + 5 * HOUR), (1, "bob", "b", DAY + 0.1 * HOUR))
+    topic.add((1, "bob", "a", DAY + 0.2 * HOUR), (1, "bob", "b", DAY + 0.3 * HOUR), (1, "bob", "x", DAY + 4 * HOUR))
+    topic.df.createOrReplaceTempView("partitioned_logins")
+    result = sql(
+        """
+        SELECT * FROM (SELECT * FROM partitioned_logins MATCH_RECOGNIZE (
+            PARTITION BY user ORDER BY ts MEASURES B.ts AS ts PATTERN (A B) WITHIN INTERVAL '30' MINUTE
+            DEFINE A AS kind = 'a', B AS kind = 'b')
+        ) MATCH_RECOGNIZE (
+            PARTITION BY user ORDER BY ts MEASURES COUNT(*) AS n PATTERN (P+) WITHIN INTERVAL '1' HOUR DEFINE P AS TRUE)
+        """,
+        spark,
+        watermark_by=["partition"],
+        key_groups=2,
+        drain=True,
+    )
+    rows: list[tuple[Any, ...]] = []
+    run(result, lambda df, batch_id: rows.extend(map(tuple, df.collect())), checkpoint=str(tmp_path / "checkpoint"))
+    spark.catalog.dropTempView("partitioned_logins")
+    assert sorted(rows) == [("ann", 1), ("bob", 2)]
 
 
 @pytest.mark.parametrize(

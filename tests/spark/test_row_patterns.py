@@ -268,7 +268,7 @@ def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
 @pytest.mark.parametrize(
     "options",
     [{"drain": "letters"}, {"drain": None}, {"key_groups": "4"}, {"max_rows": "many"}, {"on_limit": 5}, {"dialect": 5},
-     {"max_out_of_orderness": 5}, {"args": {"x": 1}}],
+     {"max_out_of_orderness": 5}, {"idle_after": 5}, {"watermark_by": "c"}, {"args": {"x": 1}}],
     ids=lambda options: next(iter(options)),
 )  # fmt: skip
 @pytest.mark.parametrize("statement", ["SELECT * FROM letters", f"SELECT * FROM letters MATCH_RECOGNIZE ({AB})"])

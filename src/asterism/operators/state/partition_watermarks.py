@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,8 +17,9 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import LimitExceededError
 
-MAX_PARTITIONS = 10_000
-"""Maximum number of partitions of an input."""
+MAX_PARTITIONS, MAX_NAME = 10_000, 1_000
+"""Maximum number of partitions of an input, without those that were forgotten because they are idle, and of characters of a name.
+"""
 IDLE = -(2**62)
 """Replaces the processing time of the last activity of an input or a partition: it is idle until its next activity."""
 _SIZES = struct.Struct("<HII")  # the number of the input, the number of partitions, the length of their names
@@ -32,6 +33,18 @@ def check_partitions(count: int, columns: Iterable[str]) -> None:
             f"They are the distinct values of watermark_by: {', '.join(columns)}.\n"
             "The state keeps the watermark of each of them.",
             'name columns with few distinct values, such as those of a topic: watermark_by=["topic", "partition"]',
+        )
+
+
+def check_names(names: Iterable[str], columns: Iterable[str]) -> None:
+    """:raises LimitExceededError: the name of a partition is too long"""
+    longest = max(names, key=len, default="")
+    if len(longest) > MAX_NAME:
+        raise LimitExceededError(
+            f"the name of a partition has more than {MAX_NAME:,} characters: {longest[:60]}...",
+            f"It consists of the values of watermark_by: {', '.join(columns)}.\n"
+            "The state keeps the name of each partition.",
+            'name columns that the source sets, such as those of a topic: watermark_by=["topic", "partition"]',
         )
 
 
@@ -49,10 +62,13 @@ class PartitionWatermarks:
     last_activity: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def update(self, arrived: Mapping[str, int], processing_time: int) -> None:
-        """
+        """Idle partitions are forgotten when there would be too many.
+
         :param arrived: the watermarks of partitions with new events
-        :raises LimitExceededError: there are too many partitions
+        :raises LimitExceededError: there are too many partitions that are not idle
         """
+        if len(arrived.keys() | set(self.names)) > MAX_PARTITIONS:
+            self._forget_idle(arrived)
         places = {name: place for place, name in enumerate(self.names)}
         new = sorted(arrived.keys() - places.keys())
         if new:
@@ -64,6 +80,12 @@ class PartitionWatermarks:
         at = np.array([places[name] for name in arrived], np.int64)
         self.watermarks[at] = np.maximum(self.watermarks[at], np.array(list(arrived.values()), np.int64))
         self.last_activity[at] = processing_time
+
+    def _forget_idle(self, arrived: Collection[str]) -> None:
+        is_kept = self.last_activity != IDLE
+        is_kept |= np.array([name in arrived for name in self.names], bool)
+        self.names = [name for name, kept in zip(self.names, is_kept.tolist(), strict=True) if kept]
+        self.watermarks, self.last_activity = self.watermarks[is_kept], self.last_activity[is_kept]
 
     def combined(self, processing_time: int, idle_after: int | None) -> tuple[int, bool]:
         """(the minimum of the watermarks without idle partitions, or the maximum if all are idle; whether all are idle)."""

@@ -46,12 +46,13 @@ from asterism.spark.api.table_functions import (
     CallRunner,
     FunctionCall,
     TableFunction,
+    Watermarks,
     calls_in,
     is_function,
     registered,
     unknown_function,
 )
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, check_watermarks
 from asterism.spark.host.query_settings import QueryTraits, carrying
 from asterism.spark.host.stateful import check_use
 from asterism.spark.session.pipelines import analyzable, analyzing
@@ -69,6 +70,8 @@ def sql(
     spark: SparkSession,
     *,
     max_out_of_orderness: timedelta = timedelta(0),
+    idle_after: timedelta | None = None,
+    watermark_by: Sequence[str] = (),
     key_groups: int | None = None,
     drain: bool = False,
     max_rows: int = MAX_ROWS,
@@ -81,9 +84,12 @@ def sql(
     ``FROM TABLE(sessions(TABLE clicks PARTITION BY user, on_time => DESCRIPTOR(ts)))``, see :func:`asterism.register_function`.
 
     With a clause or a call over a stream, the result is a streaming DataFrame, which ``writeStream`` starts. The options are
-    those of :func:`asterism.match_recognize`, for every clause; *max_out_of_orderness*, *key_groups* and *drain* also for every
+    those of :func:`asterism.match_recognize`, for every clause; those of watermarks, *key_groups* and *drain* also for every
     call. Late rows are dropped and counted.
 
+    :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream`, for every stream before a clause
+        or in a call that has an event time. The result of another clause or call has the watermark of that one, so
+        *watermark_by* is not for it; all other streams must have its columns.
     :param dialect: as for :func:`asterism.match_recognize`, for every clause
     :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names. For
         MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors. For calls, also subclasses of StreamOperator,
@@ -107,6 +113,7 @@ def sql(
         "max_out_of_orderness must be a timedelta",
         "timedelta(seconds=5)",
     )
+    check_watermarks(idle_after, watermark_by)
     check_use(key_groups, drain)
     check_limit(max_rows, on_limit)
     dialect_of(dialect)
@@ -123,10 +130,10 @@ def sql(
     calls = list(calls_in(text, statement, functions))
     statement.check_kind(calls)
     options: dict[str, Any] = {"key_groups": key_groups, "drain": drain}
-    stream_options = options | {"max_out_of_orderness": max_out_of_orderness}
+    watermarks = Watermarks(max_out_of_orderness, idle_after, watermark_by)
     search_options = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
-    run = _StatementRun(statement, spark, named, stream_options, search_options)
-    runner = CallRunner(text, functions, spark, run.table_of, options, max_out_of_orderness)
+    run = _StatementRun(statement, spark, named, watermarks, options, search_options)
+    runner = CallRunner(text, functions, spark, run.table_of, options, watermarks)
     # A clause inside the table of another clause ends before it.
     parts: list[FoundClause | FunctionCall] = [*statement.clauses, *calls]
     for number, part in enumerate(sorted(parts, key=lambda part: part.end)):
@@ -145,7 +152,7 @@ class _StatementRun:
     """A statement, whose clauses and calls are run one after the other.
 
     :param named: the tables and the discoverer factories of the caller, by name
-    :param stream_options: the options of every clause
+    :param options: the options of every clause
     :param search_options: further options of MATCH_RECOGNIZE
     :param given: the tables of the caller that the statement uses, as common table expressions by name
     :param frames: these tables, and the results so far, by the names by which queries refer to them
@@ -154,7 +161,8 @@ class _StatementRun:
     statement: _Statement
     spark: SparkSession
     named: Mapping[str, Any]
-    stream_options: Mapping[str, Any]
+    watermarks: Watermarks
+    options: Mapping[str, Any]
     search_options: Mapping[str, Any]
     given: dict[str, str] = field(default_factory=dict)
     frames: dict[str, DataFrame] = field(default_factory=dict)
@@ -220,11 +228,12 @@ class _StatementRun:
         :param written: the clause, with the names of columns in place of its subqueries
         """
         if clause.word == DYNAMIC_CLAUSE:
-            return _by_rules(table, written, self.named, **self.stream_options)
+            return _by_rules(table, written, self.named, self.watermarks, self.options)
         read = MatchRecognize(written, self.search_options["dialect"])
         outer = (InputTable(name, outer=True) for name in self.statement.outer_table_names(clause))
         read.clause = replace(read.clause, tables=(*table.tables, *outer), constants=table.constants)
-        return table.shown(match_recognize(table.df, read, **self.stream_options, **self.search_options).matches)
+        options = {**self.watermarks.of(table.df), **self.options, **self.search_options}
+        return table.shown(match_recognize(table.df, read, **options).matches)
 
     def whole(self) -> DataFrame:
         """The result of the statement, after its parts were run."""
@@ -333,10 +342,8 @@ def _by_rules(
     table: _TableBeforeClause,
     text: str,
     given: Mapping[str, Any],
-    *,
-    max_out_of_orderness: timedelta,
-    key_groups: int | None,
-    drain: bool,
+    watermarks: Watermarks,
+    options: Mapping[str, Any],
 ) -> DataFrame:
     """The matches of a MATCH_RECOGNIZE_DYNAMIC clause."""
     clause = read_dynamic(text, table.tables)
@@ -346,12 +353,10 @@ def _by_rules(
         problem = f"there is no discoverer factory {named.text!r:.100}"
         hint = f"sql(..., {named.text:.100}=FilePatternProcessorDiscovererFactory(path))"
         raise ExpressionSyntaxError.at(problem, text, named.start, hint)
-    stream = KeyedStream(
-        table.df, key=list(clause.partition_by), time=clause.order_by, max_out_of_orderness=max_out_of_orderness
-    )
-    options = {name: value.text for name, value in clause.options.items() if name != FACTORY}
+    stream = KeyedStream(table.df, key=list(clause.partition_by), time=clause.order_by, **watermarks.of(table.df))
+    written = {name: value.text for name, value in clause.options.items() if name != FACTORY}
     processors: Any = CEP.pattern_processors  # the options are checked there
-    matches: DataFrame = processors(stream, factory, key_groups=key_groups, drain=drain, **options).output("matches")
+    matches: DataFrame = processors(stream, factory, **options, **written).output("matches")
     return matches
 
 

@@ -26,6 +26,7 @@ from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.row_patterns.statements import StatementTokens, word_of
 from asterism.spark.api.operators import connect
+from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
 
 TableFunction: TypeAlias = "type[StreamOperator] | Callable[..., StreamOperator]"
@@ -324,6 +325,24 @@ class _CallReader:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The options of a statement for the watermarks of its streams."""
+
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    watermark_by: Sequence[str] = ()
+
+    def of(self, df: DataFrame) -> dict[str, Any]:
+        """The options for one of its tables, which has an event time."""
+        is_read = df.isStreaming and not has_upstream(df)
+        return {
+            "max_out_of_orderness": self.max_out_of_orderness,
+            "idle_after": self.idle_after if df.isStreaming else None,
+            "watermark_by": self.watermark_by if is_read else (),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class CallRunner:
     """Connects the operators of the calls of a statement to their tables.
 
@@ -335,7 +354,7 @@ class CallRunner:
     spark: SparkSession
     read: Callable[[int, int, int], DataFrame]
     options: Mapping[str, Any] = field(default_factory=dict)
-    max_out_of_orderness: timedelta = timedelta(0)
+    watermarks: Watermarks = field(default_factory=Watermarks)
 
     def run(self, call: FunctionCall) -> DataFrame:
         """
@@ -500,7 +519,7 @@ class CallRunner:
         time = time_columns[0] if time_columns else table.time
         options: dict[str, Any] = {"time": None if time is None else self._column(time, df)}
         if time is not None:
-            options["max_out_of_orderness"] = self.max_out_of_orderness
+            options |= self.watermarks.of(df)
         stream: KeyedStream | BroadcastStream
         if declared.broadcast:
             stream = BroadcastStream(df, **options)

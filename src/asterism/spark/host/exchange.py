@@ -19,7 +19,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import NO_TIME
 from asterism.operators.operator import Operator, closing
-from asterism.operators.state.partition_watermarks import check_partitions, partition_name
+from asterism.operators.state.partition_watermarks import check_names, check_partitions, partition_name
 from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.times import EVENT_TIME, PARTITION
@@ -142,6 +142,7 @@ def _without_partitions(events: pa.Table, partitions: dict[str, int], columns: S
         if time != NO_TIME:
             partitions[name] = max(time, partitions.get(name, NO_TIME))
     check_partitions(len(partitions), columns)
+    check_names(partitions, columns)
     return events.drop_columns([EVENT_TIME, *added])
 
 

@@ -211,6 +211,15 @@ def _check_unit(unit: str) -> None:
         )
 
 
+def check_watermarks(idle_after: object, watermark_by: object) -> None:
+    """Check the types of these options."""
+    expect(
+        StreamDefinitionError, idle_after, timedelta | None, "idle_after must be a timedelta", "timedelta(minutes=1)"
+    )
+    hint = 'watermark_by=["topic", "partition"]'
+    expect_strings(StreamDefinitionError, watermark_by, "watermark_by must be a list of columns", hint)
+
+
 def _check_time(stream: KeyedStream | _WithoutKey) -> None:
     time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
     if time is not None:
@@ -222,9 +231,7 @@ def _check_time(stream: KeyedStream | _WithoutKey) -> None:
                 "CAST it, or build it with to_timestamp(...)",
             )
     expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness must be a timedelta", "timedelta(seconds=5)")
-    expect(
-        StreamDefinitionError, idle_after, timedelta | None, "idle_after must be a timedelta", "timedelta(minutes=1)"
-    )
+    check_watermarks(idle_after, stream.watermark_by)
     if stream.time_unit != MILLISECONDS and (
         time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
     ):
@@ -242,13 +249,14 @@ def _check_time(stream: KeyedStream | _WithoutKey) -> None:
 
 def _check_partitions(stream: KeyedStream | _WithoutKey) -> None:
     columns, df = stream.watermark_by, stream.df
-    hint = 'watermark_by=["topic", "partition"]'
-    expect_strings(StreamDefinitionError, columns, "watermark_by must be a list of columns", hint)
     if not columns:
         return
     if stream.time is None:
         raise StreamDefinitionError("watermark_by requires an event time, and the input has none")
     _check_columns(df, columns, "in the stream")
+    twice = [name for name, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise StreamDefinitionError(f'the column "{twice[0]}" of watermark_by is named twice')
     for name in columns:
         kind = df.schema[name].dataType
         if not isinstance(kind, _PARTITION_TYPES):
