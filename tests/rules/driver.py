@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -133,10 +133,12 @@ class Driver:
         between: Sequence[Sequence[PatternProcessor]] = (),
         killed: Sequence[str] = (),
         watermark: float | None = None,
+        partitions: Mapping[str, float] | None = None,
         processing_time: float = 0,
     ) -> Driver:
         """A micro-batch: perhaps a set (and others *between* it and the last one), events, and a watermark after them
-        (seconds). *killed* are the names that the set says are.
+        (seconds). *killed* are the names that the set says are. *partitions* are those with events, each
+        with its watermark.
         """
         new = [prepared_set(self.sets.put(found).to_bytes()) for found in between]
         new += [] if sets is None else [prepared_set(self.sets.put(sets, killed).to_bytes())]
@@ -150,6 +152,9 @@ class Driver:
                 arrivals.append(Arrival(EVENTS, mine.drop_columns([KEY_HASH])))
             if watermark is not None:
                 arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
+            if partitions:
+                of_partitions = {name: round(each * 1_000_000) for name, each in partitions.items()}
+                arrivals.append(Arrival(EVENTS, partitions=of_partitions))
             self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000), number))
         return self
 

@@ -16,6 +16,7 @@ from asterism import Pattern, PatternProcessor
 from asterism.rules.definition.lookup_tables import LookupColumn
 from asterism.rules.matching.result_rows import MATCHES, SHADOW
 from tests.kit import FACTOR
+from tests.operators.partitioned_query import with_partitions
 from tests.reference.rules import BEFORE, Event, Found, Rule, RuleSet, matches
 from tests.rules.driver import SCHEMA, Driver, at
 
@@ -74,6 +75,13 @@ class Story:
             lookups=[LIMITS],
             waiting_time=rng.choice([None, waiting_time]) if self.anchors == ANCHORS else waiting_time,
         )
+        self.partitions: dict[str, float] | None = None
+        """If each partition has a watermark: their watermarks."""
+        self.behind = 0
+        if rng.random() < 0.4:
+            self.partitions, self.behind = {}, rng.choice([0, 5, 60])
+            with_partitions(self.driver.operator)
+            self.driver.operator.options = replace(self.driver.operator.options, waiting_time=waiting_time)
         self.events: list[Event] = []
         self.sets: list[tuple[float, RuleSet]] = []
         self.time, self.watermark, self.latest = 0, BEFORE, BEFORE
@@ -185,9 +193,11 @@ class Story:
         rng = self.rng
         published = self.announced()
         new: list[Event] = []
+        of_partition: dict[str, float] = {}
         for _ in range(rng.randint(0, 6)):
             self.time += rng.choice([0, 1, 1, 2, 5])
-            time = float(max(0, self.time - rng.randint(0, self.disorder)))
+            partition = rng.choice("01") if self.partitions is not None else "0"
+            time = float(max(0, self.time - rng.randint(0, self.disorder) - self.behind * int(partition)))
             event = Event(
                 time,
                 len(self.events) + len(new),
@@ -197,19 +207,28 @@ class Story:
                 rng.randint(0, 9),
             )
             new.append(event)
+            of_partition[partition] = max(time - self.disorder - 0.001, of_partition.get(partition, BEFORE))
         rows = [(one.time, one.user, one.item, one.kind, one.x) for one in new]
         self.latest = max([self.latest, *(one.time for one in new)])
         # As of Spark: a micro-batch without events leaves the watermark as it is.
         moves = self.latest - self.disorder - 0.001 if new else None
+        if self.partitions is not None:
+            self.partitions |= {
+                name: max(each, self.partitions.get(name, BEFORE)) for name, each in of_partition.items()
+            }
+            moves = min(self.partitions.values(), default=None)
+            published["partitions"], sent = of_partition, None
+        else:
+            sent = moves
         if rng.random() < 0.3:
             self.driver.sets.surplus = self._processors([self.rule("p"), *self.anchors])
         if rng.random() < 0.2:  # an attempt that fails
             stores, kept = copy.deepcopy(self.driver.stores), copy.deepcopy(self.driver.rows)
             numbers = len(self.driver.sets.all)
-            self.driver.batch(rows, **published, watermark=moves)
+            self.driver.batch(rows, **published, watermark=sent)
             self.driver.stores, self.driver.rows = stores, kept
             del self.driver.sets.all[numbers:]
-        self.driver.batch(rows, **published, watermark=moves)
+        self.driver.batch(rows, **published, watermark=sent)
         self.driver.sets.surplus = []
         self.events += [one for one in new if one.time > self.watermark]
         if moves is not None:

@@ -63,6 +63,10 @@ class Group:
     processing_time: int
     before: int
     """The operator's time before this call."""
+    partitions_before: Mapping[int, PartitionWatermarks] = field(default_factory=dict)
+    """The partitions before this call, as they were stored, by the number of the input."""
+    latest_before: Mapping[int, int] = field(default_factory=dict)
+    """The latest watermark of these partitions."""
     moved: Mapping[str, int] = field(default_factory=dict)
     """The inputs whose watermark has advanced in this call, with the new watermark."""
     ended: frozenset[str] = frozenset()
@@ -205,6 +209,8 @@ class KeyGroupOperator(Operator):
         )
         if header.fingerprint != self.fingerprint:
             self._evolve(group)
+        group.partitions_before = header.partitions
+        group.latest_before = {number: each.latest for number, each in header.partitions.items()}
         waited = {name for number, name in enumerate(self.inputs) if header.is_waiting(number)}
         group.moved = self._move_watermarks(header, arrivals, now)
         group.watermark = max(before, now.watermark, self._least(header, now.processing_time))

@@ -82,7 +82,7 @@ class PartitionWatermarks:
         self.last_activity[at] = processing_time
 
     def _forget_idle(self, arrived: Collection[str]) -> None:
-        is_kept = self.last_activity != IDLE
+        is_kept = (self.last_activity != IDLE) | (self.watermarks == self.latest)
         is_kept |= np.array([name in arrived for name in self.names], bool)
         self.names = [name for name, kept in zip(self.names, is_kept.tolist(), strict=True) if kept]
         self.watermarks, self.last_activity = self.watermarks[is_kept], self.last_activity[is_kept]
@@ -94,7 +94,7 @@ class PartitionWatermarks:
         if idle_after is not None:
             active = processing_time - self.last_activity < idle_after
             if not active.any():
-                return int(self.watermarks.max()), True
+                return self.latest, True
             return int(self.watermarks[active].min()), False
         return int(self.watermarks.min()), False
 
@@ -104,6 +104,11 @@ class PartitionWatermarks:
     def restart_idle_time(self, idle_time: int) -> None:
         """Postpone the last activity of the partitions that are not idle."""
         self.last_activity[self.last_activity != IDLE] += idle_time
+
+    @property
+    def latest(self) -> int:
+        """The latest watermark of a partition."""
+        return int(self.watermarks.max(initial=BEFORE_TIME))
 
     @property
     def holding_back(self) -> Mask:

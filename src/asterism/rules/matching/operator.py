@@ -160,7 +160,8 @@ class RuleOptions:
     """Whether the output ``shadow`` is consumed; otherwise, the matches of shadows are only counted."""
     waiting_time: int | None = None
     """How long before the latest event of a batch an event must be so that it cannot wait for the watermark, in microseconds:
-    the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change.
+    the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change. If each partition has a
+    watermark, this is about the events of a partition.
     """
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing is compiled or
@@ -413,7 +414,7 @@ class DynamicCepOperator(KeyGroupOperator):
             return None
         values = times.to_numpy()
         timed: Mask = values != NO_TIME
-        if self.options.waiting_time is not None:
+        if self.options.waiting_time is not None and not self.inputs[EVENTS].watermark_by:
             timed &= values > int(values.max()) - self.options.waiting_time
         return timed
 
@@ -447,7 +448,7 @@ class DynamicCepOperator(KeyGroupOperator):
         ]
         newest = max(sets, key=lambda processor_set: processor_set.version, default=None)
         call = _call_of(group)
-        call.change(waiting_time=max(call.sets.waiting_time, self.options.waiting_time or 0))
+        call.change(waiting_time=self._longest_wait(call, time))
         if call.sets.version and call.sets.selectors is None:
             self._convert_waiting(call)
         call.pass_time(time)
@@ -516,9 +517,28 @@ class DynamicCepOperator(KeyGroupOperator):
             numbers |= selectors_of(new, self.compiler)
         elif not left_out:
             numbers |= known.keys()
-        # The watermark is this far behind the latest event. If it comes from other operators, the latest event is not known.
-        latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
+        latest = self._latest_arrived(call, time)
         return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
+
+    def _longest_wait(self, call: _RuleGroup, time: int) -> int:
+        """How far the latest event that has arrived can be after *time*, or after the watermark of its partition."""
+        longest = max(call.sets.waiting_time, self.options.waiting_time or 0)
+        place = list(self.inputs).index(EVENTS)
+        if call.partitions_before.get(place) is not call.header.partitions.get(place) and time != BEFORE_TIME:
+            # The partitions of a former run are forgotten, but not how far the fastest was ahead.
+            longest += max(0, call.latest_before.get(place, time) - time)
+        return longest
+
+    def _latest_arrived(self, call: _RuleGroup, time: int) -> int:
+        """The latest time of the events that have arrived before this call. It is not known if the watermark comes from other
+        operators.
+
+        :param time: the watermark before the call
+        """
+        if time == BEFORE_TIME or not self.options.waiting_time:
+            return BEFORE_TIME
+        place = list(self.inputs).index(EVENTS)
+        return max(time, call.latest_before.get(place, BEFORE_TIME)) + call.sets.waiting_time
 
     def _in_force(self, call: _RuleGroup) -> ActiveRules:
         """:raises StateError: an entry was in force in a former definition of the query, and cannot be used with this one"""

@@ -256,17 +256,10 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
 
     @property
     def _waiting_time(self) -> int | None:
-        """See :class:`DynamicCepOperator`. The watermark of a stream that comes from another operator is Spark's. With
-        partitions, it can be any time behind the latest event.
-        """
+        """See :class:`DynamicCepOperator`. The watermark of a stream that comes from another operator is Spark's."""
         if not self.stream.df.isStreaming:
             return 0
-        by_partition = bool(self.stream.watermark_by)
-        return (
-            None
-            if by_partition or has_watermark(self.stream.df)
-            else micros(self.stream.max_out_of_orderness) + MILLISECOND
-        )
+        return None if has_watermark(self.stream.df) else micros(self.stream.max_out_of_orderness) + MILLISECOND
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         store = operator.source
