@@ -28,6 +28,7 @@ from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.spark.host.evolution import offsets_of_log
 from asterism.spark.host.exchange import pack
 from asterism.spark.host.host import OperatorHost
 from asterism.spark.host.partitioning import group_of
@@ -59,8 +60,7 @@ def history(query: Query) -> Iterator[Batch]:
     logs = [_file_log(query.checkpoint / "sources" / str(n)) for n in range(len(query.sources))]
     last, newest, messages = [-1] * len(query.sources), 0, 0
     for path in sorted((query.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
-        lines = path.read_text().splitlines()[2:]
-        offsets = [json.loads(line) if line != "-" else {} for line in lines]
+        offsets = [offset or {} for offset in offsets_of_log(path.read_text())]
         control = offsets[-1]
         files = {}
         for n, source in enumerate(query.sources):

@@ -20,6 +20,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.spark.host.evolution import offsets_of_log
 from asterism.spark.rules.rules import PatternProcessorStream
 from tests.kit import until
 from tests.spark.streams import Collect, write_file
@@ -187,8 +188,7 @@ class Watch:
                 read.setdefault(entry["batchId"], {})[entry["path"]] = None
         last = -1
         for log in sorted((self.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
-            lines = log.read_text().splitlines()[2:]
-            offsets = [json.loads(line) for line in lines if line != "-"]  # a source without data has no offset yet
+            offsets = [offset for offset in offsets_of_log(log.read_text()) if offset is not None]
             number = next(offset["set"] for offset in offsets if "set" in offset)
             until = next((offset["logOffset"] for offset in offsets if "logOffset" in offset), last)
             paths = [path for n in range(last + 1, until + 1) for path in read.get(n, ())]

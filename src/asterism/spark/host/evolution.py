@@ -75,13 +75,13 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
 
 
 def offsets_of_log(text: str) -> list[Any]:
-    """The offsets in a file of Spark's offset log that are JSON. In its version 2, which queries with named sources have, each
-    follows the name of its source.
+    """The offsets in a file of Spark's offset log, one for each source: None if there is no offset yet, or if it is not JSON.
+    In version 2 of the log, which queries with named sources have, each follows the name of its source.
 
     >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
-    [{'logOffset': 3}]
+    [{'logOffset': 3}, None]
     >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders_2:{"logOffset": 3}\\npayments:-\\norders:{"logOffset": 5}')
-    [{'logOffset': 5}, {'logOffset': 3}]
+    [{'logOffset': 5}, {'logOffset': 3}, None]
     """
     version, _, *lines = text.splitlines()
     if version != "v1":  # in any order; the names of control sources have the number of the operator
@@ -89,8 +89,10 @@ def offsets_of_log(text: str) -> list[Any]:
         lines = [offset for _, _, offset in sorted(named, key=lambda part: (len(part[0]), part[0]))]
     documents: list[Any] = []
     for line in lines:
+        document = None
         with suppress(ValueError):
-            documents.append(json.loads(line))
+            document = json.loads(line)
+        documents.append(document)
     return documents
 
 
