@@ -25,6 +25,10 @@ TEXTS: dict[str, Callable[[], object]] = {
     "option_misspelled": lambda: sink(options={"kafka.compresion.type": "lz4"}),
     "option_no_text": lambda: sink(options={"kafka.acks": None}),
     "no_match_id": lambda: sink().check_columns(["user", "failures"]),
+    "match_id_is_lost": lambda: sink(key="user").check_columns(["match_id", "user"]),
+    "match_id_is_lost_by_header": lambda: sink(key=None, header=["user", "at"]).check_columns(
+        ["match_id", "user", "at"]
+    ),
     "no_such_header": lambda: sink(header="users").check_columns(["match_id", "user"]),
 }
 

@@ -20,6 +20,7 @@ _PREFIX = "kafka."
 _SERVERS = 'KafkaSink("broker1:9092,broker2:9092", "attacks")'
 _OPTIONS = 'options={"kafka.acks": "all"}'
 _KEY = 'key="match_id", header="match_id", or both'
+_MATCH_ID = "match_id"
 # Of the producer's documentation; only for hints, because interceptors and login modules have settings of their own.
 _SETTINGS = (
     "acks", "batch.size", "buffer.memory", "client.dns.lookup", "client.id", "compression.type", "connections.max.idle.ms",
@@ -67,13 +68,14 @@ class KafkaSink:
         have no key. Kafka sends equal keys to one partition.
     :param header: the column, or the columns, that become headers with their names, as text in UTF-8. With ``key="user",
         header="match_id"``, the matches of a user are in one partition, in their order, and the id is in the header. The id
-        of a row, that is its headers or otherwise its key, is never NULL.
+        of a row, that is its headers or otherwise its key, is never NULL, and contains the match id if the row has one.
     :param value: a STRING or BINARY column that is the value, for other formats than JSON: Avro by ``to_avro``. Default: JSON
     :param options: settings of Kafka's producer, whose names begin with ``kafka.``: ``kafka.security.protocol``. A producer waits
         for a broker for ``kafka.delivery.timeout.ms``, by default 2 minutes, and for the metadata of the topic for
         ``kafka.max.block.ms``, by default 1 minute; then the query fails, and can be started again.
-    :raises SinkError: an argument is invalid. When it is called: a row has no id, no broker responds, the topic does not exist,
-        a broker refuses a record, or Spark has no connector for Kafka
+    :raises SinkError: an argument is invalid. When the query starts: the rows have a match id, but it is no part of the id. When
+        it is called: a row has no id, no broker responds, the topic does not exist, a broker refuses a record, or Spark has no
+        connector for Kafka
     :raises ColumnNotFoundError: when the query starts: the rows have no such column
 
     >>> KafkaSink("broker1:9092", "attacks", key="user", header="match_id")
@@ -126,6 +128,7 @@ class KafkaSink:
         """Called when a query starts, with the columns of its rows.
 
         :raises ColumnNotFoundError: the key, a header or the value is not one of them
+        :raises SinkError: they have a match id, but the ids of records would be another column, such as the user
         """
         available = list(columns)
         roles = {
@@ -137,13 +140,20 @@ class KafkaSink:
             for name in names:
                 if name not in available:
                     error = ColumnNotFoundError.from_missing_and_available(name, available, role)
-                    if name == "match_id":
+                    if name == _MATCH_ID:
                         error = ColumnNotFoundError(
                             error.message,
                             error.detail,
                             f'add it to the measures: select={{"matches": ["{name}", ...]}}',
                         )
                     raise error
+        if _MATCH_ID in available and _MATCH_ID not in (*self.header, *self.key):
+            ids = ", ".join(self.header or self.key)
+            raise SinkError(
+                f"the ids of the records would be their {'headers' if self.header else 'keys'} ({ids}), not the match ids",
+                "A consumer that ignores known ids would lose all matches but one with equal ids.",
+                f'header="{_MATCH_ID}"; if {ids} identifies a row, leave {_MATCH_ID} out of the rows',
+            )
 
     def records(self, df: DataFrame) -> DataFrame:
         """The records of rows: ``key``, ``value``, and ``headers`` if there are any, as Spark's writer expects them."""
