@@ -1,15 +1,16 @@
 """The records of a source as events, and as dead letters. ``docs/how_to/sources_and_sinks.md`` describes them.
 
-See docs/decisions/0117.
+See docs/decisions/0117 and 0122.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from asterism.arguments import expect, expect_string, shown
+from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.columns.internal import internal
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 
@@ -24,18 +25,23 @@ _RECORD = ("key", "value", *_POSITION, "timestamp")
 _DEAD = "dead_letter"
 _HINT = 'kafka_events(records, "ts TIMESTAMP, user STRING", time="ts")'
 _CORRUPT = internal("corrupt")
+_ELEMENTS = f"ARRAY<STRUCT<{internal('field')}: STRING>>"
 
 
 class KafkaEvents:
     """The records of Kafka as events and dead letters. Created by :func:`kafka_events`."""
 
-    def __init__(self, records: DataFrame, event: Column, reason: Column, columns: list[str], time: str) -> None:
+    def __init__(
+        self, records: DataFrame, event: Column, reason: Column, columns: list[str], headers: Sequence[str], time: str
+    ) -> None:
         from pyspark.sql import functions as F
 
         letter = ["timestamp", "key", "value", *(["headers"] if "headers" in records.columns else [])]
-        parsed = records.select(*_POSITION, *letter, event.alias("event")).withColumn("reason", reason)
+        parsed = records.select(*_POSITION, *letter, _computed_once(event).alias("event"))
+        parsed = parsed.withColumn("reason", _computed_once(reason))
         is_event = F.col("reason").isNull()
         values = [F.when(is_event, F.col("event").getField(name)).alias(name) for name in columns]
+        values += [F.when(is_event, _header(name)).alias(name) for name in headers]
         if time == "timestamp" and time not in columns:
             values.insert(0, F.when(is_event, F.col(time)).alias(time))
         dead = F.when(~is_event, F.struct(*letter, "reason")).alias(_DEAD)
@@ -55,6 +61,16 @@ class KafkaEvents:
         if the source has them. A query that writes it reads the topic independently of others.
         """
         return dead_letters(self.all)
+
+
+def _computed_once(column: Column) -> Column:
+    """The same column, which Spark takes for non-deterministic because of the partition id. Otherwise Spark would put its
+    expression wherever the column is used, also into filters that it moves before the parsing, and a value would be parsed
+    several times.
+    """
+    from pyspark.sql import functions as F
+
+    return F.when(F.spark_partition_id() >= 0, column)
 
 
 def dead_letters(df: DataFrame) -> DataFrame:
@@ -77,12 +93,15 @@ def dead_letters(df: DataFrame) -> DataFrame:
     return df.where(f"{_DEAD} IS NOT NULL").select(*_POSITION, f"{_DEAD}.*")
 
 
-def kafka_events(records: DataFrame, event: str | StructType | Column, *, time: str) -> KafkaEvents:
+def kafka_events(
+    records: DataFrame, event: str | StructType | Column, *, time: str, headers: Sequence[str] = ()
+) -> KafkaEvents:
     """Take events out of the records of Spark's source for Kafka. A record that has none becomes a dead letter with a reason, and
     stops no query.
 
-    The reasons: the record is a tombstone (its value is NULL); the value is not a JSON object, not UTF-8, or has a wrong type in
-    a column, which is named; the value cannot be parsed (another format); the event has no time.
+    The reasons: the record is a tombstone (its value is NULL); the value is not a JSON object, not UTF-8, has text after the
+    object, or has a wrong type in a column, which is named; the value cannot be parsed (another format); a header is not UTF-8;
+    the event has no time.
 
     :param records: the DataFrame of the source: ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, and
         ``headers`` if it was read with ``includeHeaders``
@@ -90,10 +109,12 @@ def kafka_events(records: DataFrame, event: str | StructType | Column, *, time: 
         other formats a column that is a struct, and NULL where the value cannot be parsed: ``from_avro("value", schema, {"mode":
         "PERMISSIVE"})``, or a function in Python.
     :param time: the column of the event time. ``timestamp`` is the time of the record if the event has no such column.
-    :return: events and dead letters. The events have the columns of *event*, and ``topic``, ``partition`` and ``offset``. A
-        column that a JSON object lacks is NULL, and a field that the schema lacks is ignored.
-    :raises StreamDefinitionError: the records are not those of Kafka, the schema is invalid, or it has a column of a record's
-        position
+    :param headers: the headers that are columns of the events, as STRING, with their names: ``["tenant"]``. NULL if a record
+        lacks the header; of several headers with one name, the last one. The source needs the option ``includeHeaders``.
+    :return: events and dead letters. The events have the columns of *event*, the *headers*, and ``topic``, ``partition`` and
+        ``offset``. A column that a JSON object lacks is NULL, and a field that the schema lacks is ignored.
+    :raises StreamDefinitionError: the records are not those of Kafka, or were read without headers; the schema is invalid; or it
+        has a column of a record's position, or of a header
     :raises ColumnNotFoundError: there is no column *time*
     :raises ColumnTypeError: *event* is no struct
 
@@ -115,7 +136,8 @@ def kafka_events(records: DataFrame, event: str | StructType | Column, *, time: 
     is_json = not isinstance(event, Column)
     parsed = event if isinstance(event, Column) else _from_json(event)
     fields = _fields_of(records, parsed)
-    for name in (*_POSITION, _DEAD):
+    _check_headers(headers, columns)
+    for name in (*_POSITION, _DEAD, *headers):
         if name.lower() in map(str.lower, fields):
             raise StreamDefinitionError(
                 f"the events have a column {name!r}, like the records",
@@ -123,7 +145,26 @@ def kafka_events(records: DataFrame, event: str | StructType | Column, *, time: 
             )
     if time not in fields and time != "timestamp":
         raise ColumnNotFoundError.from_missing_and_available(time, fields, "for the event time")
-    return KafkaEvents(records, parsed, _reason(fields, time, is_json=is_json), fields, time)
+    return KafkaEvents(records, parsed, _reason(fields, headers, time, is_json=is_json), fields, headers, time)
+
+
+def _check_headers(headers: Sequence[str], columns: Sequence[str]) -> None:
+    expect_strings(StreamDefinitionError, headers, "the headers must be a list of names", 'headers=["tenant"]')
+    if headers and "headers" not in columns:
+        raise StreamDefinitionError(
+            "the records were read without headers", hint='spark.readStream....option("includeHeaders", "true")'
+        )
+    names = [name.lower() for name in headers]
+    for name in headers:
+        if names.count(name.lower()) > 1 or name in (*_POSITION, _DEAD, "timestamp"):
+            raise StreamDefinitionError(f"the header {name!r} cannot be a column: there is another one with this name")
+
+
+def _header(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    with_name = F.filter("headers", lambda header: header["key"] == F.lit(name))
+    return F.try_element_at(with_name, F.lit(-1))["value"].cast("string")
 
 
 def _from_json(schema: str | StructType) -> Column:
@@ -152,7 +193,7 @@ def _fields_of(records: DataFrame, event: Column) -> list[str]:
     return [name for name in kind.names if name != _CORRUPT]
 
 
-def _reason(fields: list[str], time: str, *, is_json: bool) -> Column:
+def _reason(fields: list[str], headers: Sequence[str], time: str, *, is_json: bool) -> Column:
     """Why a record, with its column ``event``, is a dead letter; NULL: it is none."""
     from pyspark.sql import functions as F
 
@@ -169,9 +210,28 @@ def _reason(fields: list[str], time: str, *, is_json: bool) -> Column:
             reason.when(~F.is_valid_utf8(text), "the value is not UTF-8")
             .when(corrupt & F.json_object_keys(text).isNull(), "the value is not a JSON object")
             .when(corrupt, F.concat(F.lit("wrong type: "), F.concat_ws(", ", *wrong)))
+            .when(~_ends_with_its_object(text), "there is text after the JSON object")
         )
     else:
         # from_avro in PERMISSIVE mode returns a struct of NULLs.
         is_empty = reduce(and_, (event.getField(name).isNull() for name in fields), F.lit(True))
         reason = reason.when(is_empty, "the value cannot be parsed")
+    for name in headers:
+        reason = reason.when(~F.is_valid_utf8(_header(name)), f"the header {name!r} is not UTF-8")
     return reason.when(of_time.isNull(), f"there is no event time {time!r}")
+
+
+def _ends_with_its_object(text: Column) -> Column:
+    """Whether nothing but white space follows the first JSON object of a text: ``from_json`` ignores what follows, so it takes
+    the first of two concatenated messages. The text is known to begin with an object.
+    """
+    from pyspark.sql import functions as F
+
+    def elements(after: str) -> Column:
+        array = F.from_json(F.concat(F.lit("["), text, F.lit(after)), _ELEMENTS)
+        return F.coalesce(F.size(array), F.lit(0))
+
+    is_flat = F.instr(text, "}") == F.length(text)  # the usual case, in which nothing is parsed again
+    # A text with "]" could close the array early: then its length does not depend on what is appended.
+    is_whole = ~F.contains(text, F.lit("]")) | (elements(",{}]") == 2)
+    return is_flat | ((elements("]") == 1) & is_whole)

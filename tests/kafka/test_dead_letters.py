@@ -19,8 +19,9 @@ from tests.servers.kafka import Broker
 SCHEMA = "ts TIMESTAMP, user STRING, amount INT, tags ARRAY<INT>"
 RECORDS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 GOOD = b'{"ts": "2025-01-01T12:00:00Z", "user": "ann", "amount": 1, "tags": [1], "more": {}}'
-REASONS = {
+REASONS: dict[bytes | None, str | None] = {
     b'{"ts": "2025-01-01T12:00:00Z", "user": 7}': None,
+    b' {"ts": "2025-01-01T12:00:00Z", "user": "}]", "tags": [2], "more": [{"x": {}}]}\r\n': None,
     b'{"ts": "2025-01-01T12:00:00Z", "user": "ann", "amount": 1.5}': "wrong type: amount",
     b'{"ts": "yesterday", "user": "ann", "amount": "1"}': "wrong type: ts, amount",
     b'{"ts": "2025-01-01T12:00:00Z", "tags": ["x"]}': "wrong type: tags",
@@ -33,6 +34,19 @@ REASONS = {
     b"17": "the value is not a JSON object",
     b"": "the value is not a JSON object",
     b"\x00\x01\x02": "the value is not a JSON object",
+    **{
+        b'{"ts": "2025-01-01T12:00:00Z"%s' % rest: "there is text after the JSON object"
+        for rest in (
+            b"} garbage",
+            b"}}",
+            b'}{"user": "bob"}',
+            b'},{"user": "bob"}',
+            b"}]",
+            b"},{}]}",
+            b"}\x00",
+            b"} // }",
+        )
+    },
     None: "the value is NULL (a tombstone)",
 }
 
@@ -46,14 +60,18 @@ def stored(spark: SparkSession, *values: bytes | None) -> DataFrame:
 def test_the_reasons(spark: SparkSession) -> None:
     parsed = kafka_events(stored(spark, GOOD, *REASONS), SCHEMA, time="ts")
     rows = parsed.all.collect()
-    assert [row.user for row in rows] == ["ann", "7", *[None] * (len(REASONS) - 1)]
+    assert [row.user for row in rows] == ["ann", "7", "}]", *[None] * (len(REASONS) - 2)]
     assert [row.dead_letter and row.dead_letter.reason for row in rows] == [None, *REASONS.values()]
     assert [bytes(row.value) if row.value is not None else None for row in parsed.dead_letters.collect()] == [*REASONS][
-        1:
+        2:
     ]
     assert parsed.events.columns == ["ts", "user", "amount", "tags", "topic", "partition", "offset"]
     letters = ["topic", "partition", "offset", "timestamp", "key", "value", "reason"]
     assert parsed.dead_letters.columns == letters
+
+    # Also behind a filter, each value is parsed once.
+    plan = parsed.events.where("user = 'ann' OR amount > 1")._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(StructField(ts") == 1
 
     # Another format: a column that is NULL, or a struct of NULLs, if it cannot be parsed; the time is that of the record.
     kind = StructType().add("ts", TimestampType()).add("user", StringType())
