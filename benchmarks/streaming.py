@@ -30,8 +30,8 @@ from benchmarks.workloads import Workload
 OLDEST = 1_700_000_000
 MEMORY, PARQUET, NOOP = "memory", "parquet", "noop"
 """Where matches go: into Arrow tables of this process, into Parquet files, or nowhere."""
-_FILES = "FileStreamSource"
-"""What Spark calls the source of the events; the other one is the operator's control source."""
+_SOURCES = ("FileStreamSource", "KafkaV2")
+"""What Spark calls the sources of events; the other one is the operator's control source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,11 @@ class Progress(StreamingQueryListener):
         with self._changed:
             if "addBatch" in durations:  # otherwise it only reports that nothing has come
                 seconds = durations["triggerExecution"] / 1000
-                events = sum(source.numInputRows for source in progress.sources if _FILES in source.description)
+                events = sum(
+                    source.numInputRows
+                    for source in progress.sources
+                    if any(name in source.description for name in _SOURCES)
+                )
                 self.batches.append(Batch(progress.batchId, events, seconds, durations))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
