@@ -433,6 +433,18 @@ class CheckpointMismatchError(StateError):
     code = "CHECKPOINT_MISMATCH"
 
 
+class CheckpointInUseError(StateError):
+    """Another process uses the checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+
+
+class LeaseLostError(StateError):
+    """Another process has taken over the checkpoint from this one, which was paused."""
+
+    code = "LEASE_LOST"
+
+
 class NewerStateError(StateError):
     """The state was written by a later release."""
 

@@ -29,6 +29,7 @@ from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.leases import checked
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
@@ -363,7 +364,7 @@ class _Queries:
         return {number: offset["messages"] for number, offset in enumerate(offsets)}
 
     def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
-        writer = writer_of(self.results(use)).foreachBatch(self.write)
+        writer = writer_of(self.results(use)).foreachBatch(checked(self.write, self.options.checkpoint))
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
         if self.options.name is not None:
             writer = writer.queryName(self.options.name)

@@ -25,8 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
 
 from asterism.spark.host import versions
+from asterism.spark.host.leases import checked, leased
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
 from asterism.spark.session.settings import (
@@ -89,6 +91,7 @@ def start(
     :param checkpoint: its checkpoint location, if that is known
     :param in_parts: whether it reads available data in several micro-batches
     :param waiting: makes a context in which to wait
+    :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
     values = {
         PARTITIONS: str(stateful_tasks(spark, key_groups)),
@@ -97,9 +100,10 @@ def start(
     }
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.
-    with settings(spark, {**files, **versions.settings_of_start(in_parts=in_parts)}):
+    with leased(spark, checkpoint) as keep, settings(spark, {**files, **versions.settings_of_start(in_parts=in_parts)}):
         with settings(spark, values):
             query = begin()
+            keep(query)
         with waiting(query):
             while query.isActive and query.status["message"].startswith("Initializing"):
                 time.sleep(_SECONDS)
@@ -175,7 +179,7 @@ class _Start:
     available_now: bool = False
 
     def __call__(self, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
-        checkpoint = None if self.checkpoint is None else resolved(self.spark, self.checkpoint)
+        checkpoint = self.checkpoint = None if self.checkpoint is None else resolved(self.spark, self.checkpoint)
         in_parts = self.available_now and not self.traits.drains
         return start(self.spark, begin, key_groups=self.traits.key_groups, checkpoint=checkpoint, in_parts=in_parts)
 
@@ -203,6 +207,14 @@ class _Writer:
     def trigger(self, **trigger: Any) -> Any:
         self._asterism_start.available_now = bool(trigger.get("availableNow"))
         return super().trigger(**trigger)  # type: ignore[misc]
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> Any:
+        begun = self._asterism_start
+
+        def write(rows: DataFrame, batch_id: int) -> None:
+            checked(func, begun.checkpoint)(rows, batch_id)
+
+        return super().foreachBatch(func if is_remote() or not callable(func) else write)  # type: ignore[misc]
 
     def start(self, *arguments: Any, **options: Any) -> Any:
         return self._started("start", arguments, options)

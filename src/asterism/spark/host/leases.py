@@ -1,0 +1,145 @@
+"""Leases of checkpoints: one process at a time runs a query on a checkpoint.
+
+A lease is taken when a query starts, and released when it ends. Inside a process, Spark decides: it stops a query when another
+one is started on its checkpoint. See docs/decisions/0130.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
+
+from asterism.errors import CheckpointInUseError, StateError
+from asterism.files.lease import EXPIRY, Lease
+from asterism.spark.session.settings import hadoop_settings
+from asterism.text.printable import one_line
+
+FOLDER = "asterism_lease"
+"""In a checkpoint."""
+SECONDS = "spark.asterism.lease.seconds"
+"""Configuration of the session: the seconds after which another process takes over from one that does not answer; 0: no lease is
+taken. Default: 20.
+"""
+_MAX_REASON = 200
+
+
+@dataclass
+class _Held:
+    """The lease of a checkpoint, the last query there, and how many are being started."""
+
+    lease: Lease
+    query: StreamingQuery | None = None
+    starts: int = 0
+
+
+_held: dict[str, _Held] = {}
+"""The leases of this process by checkpoint."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[StreamingQuery], None]]:
+    """Hold the lease of a checkpoint inside the block, and after it until the query ends that the block has passed on.
+
+    Over Spark Connect, no lease is taken: the process that starts a query is not the one that runs it.
+
+    :raises CheckpointInUseError: another process runs a query on the checkpoint
+    """
+    seconds = float(spark.conf.get(SECONDS, None) or EXPIRY)
+    if checkpoint is None or is_remote() or seconds <= 0:
+        yield lambda query: None
+        return
+    held = _started(checkpoint) or _acquired(spark, checkpoint, seconds)
+    if held is None:
+        yield lambda query: None
+        return
+
+    def keep(query: StreamingQuery) -> None:
+        with _lock:
+            held.starts, held.query = held.starts - 1, query
+        threading.Thread(target=_watch, args=(checkpoint, query), name="asterism lease of a query", daemon=True).start()
+
+    query = held.query
+    try:
+        yield keep
+    finally:
+        if held.query is query:  # none was started
+            with _lock:
+                held.starts -= 1
+            _release(checkpoint, query)
+
+
+def _started(checkpoint: str) -> _Held | None:
+    """The lease of a checkpoint that this process holds, for a query that starts."""
+    with _lock:
+        held = _held.get(checkpoint)
+        if held is not None:
+            held.starts += 1
+        return held
+
+
+def _acquired(spark: SparkSession, checkpoint: str, seconds: float) -> _Held | None:
+    """A new lease, for a query that starts; None: the folder cannot be used, which a message says."""
+    try:
+        location, purpose = f"{checkpoint.rstrip('/')}/{FOLDER}", f"the checkpoint {checkpoint}"
+        lease = Lease(location, purpose, hadoop_settings(spark), expiry=seconds)
+        lease.acquire(lambda message: sys.stderr.write(f"asterism: {message}\n"))
+    except CheckpointInUseError:
+        raise
+    except (OSError, StateError, pa.ArrowException) as error:
+        sys.stderr.write(_unprotected(checkpoint, error))
+        return None
+    with _lock:
+        _held[checkpoint] = _Held(lease, starts=1)
+        return _held[checkpoint]
+
+
+def _unprotected(checkpoint: str, error: Exception) -> str:
+    reason = one_line(str(error), _MAX_REASON)
+    return (
+        f"asterism: a second process on the checkpoint {checkpoint} will not be detected, because no lease can be written "
+        f'there: {reason}. spark.conf.set("{SECONDS}", 0) turns leases off.\n'
+    )
+
+
+def checked(sink: Callable[[DataFrame, int], Any], checkpoint: str | None) -> Callable[[DataFrame, int], None]:
+    """A sink that fails, before it writes, if another process has taken over the checkpoint."""
+    if checkpoint is None or is_remote():  # over Spark Connect, it is sent to another process
+        return sink
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        held = _held.get(checkpoint)
+        if held is not None:
+            held.lease.check()
+        sink(rows, batch_id)
+
+    return write
+
+
+def _watch(checkpoint: str, query: StreamingQuery) -> None:
+    """Release the lease when the query ends, and end the query when the lease is lost."""
+    held = _held.get(checkpoint)
+    if held is not None:
+        held.lease.when_lost(query.stop)
+    with suppress(Exception):  # the owner of the query gets its exception
+        query.awaitTermination()
+    _release(checkpoint, query)
+
+
+def _release(checkpoint: str, query: StreamingQuery | None) -> None:
+    """Release the lease of a *query* that has ended, unless another one has it now."""
+    with _lock:
+        held = _held.get(checkpoint)
+        if held is None or held.starts or held.query is not query or (query is not None and query.isActive):
+            return
+        del _held[checkpoint]
+    held.lease.release()
