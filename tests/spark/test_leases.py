@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import asterism
 from asterism.errors import CheckpointInUseError
-from asterism.spark.host.leases import FOLDER, SECONDS
+from asterism.spark.session.leases import FOLDER, SECONDS
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -29,10 +29,10 @@ from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
-from asterism.spark.host.leases import checked
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
+from asterism.spark.session.leases import checked
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from asterism.spark.host import versions
-from asterism.spark.host.leases import checked, leased
+from asterism.spark.session.leases import checked, leased
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
 from asterism.spark.session.settings import (
