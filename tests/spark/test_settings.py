@@ -12,7 +12,13 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP
 from asterism.errors import StreamDefinitionError
-from asterism.spark.session.settings import check_worker_memory, checkpoint_files, resolved
+from asterism.spark.session.settings import (
+    check_worker_memory,
+    checkpoint_files,
+    new_key_groups,
+    resolved,
+    stateful_tasks,
+)
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_files
 
 pytestmark = pytest.mark.spark
@@ -131,3 +137,27 @@ def test_workers_need_address_space(memory: str | None, conf: dict[str, str], re
         return
     with pytest.raises(StreamDefinitionError, match=f"spark.executor.pyspark.memory={memory}\n  Spark divides it"):
         check_worker_memory(session)
+
+
+@pytest.mark.parametrize(
+    ("conf", "parallelism", "groups", "tasks"),
+    [
+        ({"spark.master": "local[2]"}, 2, 8, 2),
+        ({"spark.master": "local[64]"}, 64, 64, 64),
+        ({}, 6, 32, 32),  # a small cluster may grow
+        ({}, 200, 200, 200),
+        ({"spark.executor.instances": "50", "spark.executor.cores": "8"}, 2, 400, 400),  # none has registered yet
+        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "100"}, 2, 100, 100),
+        ({"spark.dynamicAllocation.maxExecutors": "100"}, 2, 32, 32),
+        ({"spark.cores.max": "48"}, 2, 48, 48),
+        ({"spark.cores.max": "2147483647"}, 2, 1024, 1024),
+        ({"spark.default.parallelism": "1000"}, 1000, 32, 32),
+        ({"spark.sql.shuffle.partitions": "8"}, 200, 32, 8),
+        ({"spark.sql.shuffle.partitions": "64"}, 200, 200, 64),
+        ({"spark.sql.shuffle.partitions": "2000"}, 64, 64, 64),  # for queries over tables
+    ],
+)
+def test_a_new_query_uses_all_cores(conf: dict[str, str], parallelism: int, groups: int, tasks: int) -> None:
+    conf = {"spark.master": "yarn", "spark.sql.shuffle.partitions": "200", **conf}
+    spark: Any = SimpleNamespace(conf=conf, sparkContext=SimpleNamespace(defaultParallelism=parallelism))
+    assert (new_key_groups(spark), stateful_tasks(spark, new_key_groups(spark))) == (groups, tasks)

@@ -103,7 +103,8 @@ def match_recognize(
         interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
     :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
+        cluster; a DataFrame has 32.
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
     :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
         docs/match_recognize_dialects.md

@@ -25,7 +25,9 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 """For a stateful operator, the number of tasks. A checkpoint keeps the number of its first run."""
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 DEFAULT_KEY_GROUPS = 32
-"""The number of key groups of a query that a user starts, and the largest one that is chosen for a run."""
+"""The number of key groups of a query that a user starts, and the least one of a run on a cluster."""
+_MAX_NEW_KEY_GROUPS = 1024
+"""For a cluster that may have more cores, the user chooses the number."""
 _GROUPS_PER_TASK = 4
 _DEFAULT_PARTITIONS = 200
 _STATE_STORE = {
@@ -317,19 +319,46 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
     cores; on a cluster, which can grow, there are as many as key groups. See docs/decisions/0034.
     """
     wanted = tasks_of_session(spark)
-    if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
-        wanted = _cores(spark)
+    if wanted == _DEFAULT_PARTITIONS:
+        wanted = _cores(spark) if _is_in_one_process(spark) else key_groups
     return min(wanted, key_groups)
 
 
 def new_key_groups(spark: SparkSession) -> int:
-    """The number of key groups for a new checkpoint.
+    """The number of key groups for a new checkpoint: at least as many as the cluster has cores, or will have.
 
     Each key group costs 1 to 2 ms per micro-batch, and more of them than tasks divide the work no further, because Spark keeps
     the number of tasks of a checkpoint. But the events and the results of a key group in a micro-batch must fit into memory.
     See docs/decisions/0086.
     """
-    return min(_GROUPS_PER_TASK * stateful_tasks(spark, DEFAULT_KEY_GROUPS), DEFAULT_KEY_GROUPS)
+    is_local, tasks = _is_in_one_process(spark), tasks_of_session(spark)
+    cores = _cores(spark) if is_local else _cores_of_cluster(spark)
+    if tasks == _DEFAULT_PARTITIONS and is_local:
+        tasks = cores
+    elif (
+        tasks == _DEFAULT_PARTITIONS or tasks > DEFAULT_KEY_GROUPS
+    ):  # a number for queries over tables may be far too large
+        tasks = max(DEFAULT_KEY_GROUPS, cores)
+    return max(tasks, min(_GROUPS_PER_TASK * tasks, DEFAULT_KEY_GROUPS))
+
+
+def _is_in_one_process(spark: SparkSession) -> bool:
+    return (spark.conf.get("spark.master", "") or "").startswith("local")
+
+
+def _cores_of_cluster(spark: SparkSession) -> int:
+    """The cores that the executors of a cluster have, or may have according to the configuration."""
+
+    def number(name: str, default: int) -> int:
+        value = spark.conf.get(name, None)
+        return int(value) if value is not None and value.isdecimal() else default
+
+    each = number("spark.executor.cores", 1)
+    dynamic = (spark.conf.get("spark.dynamicAllocation.enabled", "false") or "").lower() == "true"
+    most = number("spark.dynamicAllocation.maxExecutors", 0) if dynamic else number("spark.executor.instances", 0)
+    # A parallelism that the user sets does not say how many cores there are.
+    now = _cores(spark) if spark.conf.get("spark.default.parallelism", None) is None else 0
+    return min(max(now, most * each, number("spark.cores.max", 0)), _MAX_NEW_KEY_GROUPS)
 
 
 def tasks_of_session(spark: SparkSession) -> int:
