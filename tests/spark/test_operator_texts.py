@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.api.broadcast_joins import Side
 from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.api.statements import sql
+from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from tests.kit import Golden, Provocation
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
@@ -75,6 +76,24 @@ def provocations(spark: SparkSession) -> dict[str, Provocation]:
         "stream_delay_negative": lambda: BroadcastStream(rules, max_out_of_orderness=timedelta(seconds=-1)),
         "stream_idle_at_once": lambda: KeyedStream(df, "id", "at", idle_after=timedelta(0)),
         "stream_idle_without_time": lambda: KeyedStream(df, "id", idle_after=timedelta(seconds=1)),
+        "stream_partition_is_a_text": lambda: KeyedStream(df, "id", "at", watermark_by="id"),
+        "stream_partition_is_a_column": lambda: KeyedStream(df, "id", "at", watermark_by=[df["id"]]),  # type: ignore[list-item]
+        "stream_partition_unknown": lambda: KeyedStream(df, "id", "at", watermark_by=["ids"]),
+        "stream_partition_is_a_double": lambda: DataStream(df, "at", watermark_by=["id", "price"]),
+        "stream_partition_twice": lambda: KeyedStream(df, "id", "at", watermark_by=["id", "id"]),
+        "stream_partition_without_time": lambda: BroadcastStream(df, watermark_by=["id"]),
+        "stream_partition_with_a_watermark": lambda: KeyedStream(
+            spark.readStream.format("rate").load().withWatermark("timestamp", "1 second"),
+            "value",
+            "timestamp",
+            watermark_by=["value"],
+        ),
+        "stream_partition_of_a_statement": lambda: sql(
+            "SELECT * FROM rates MATCH_RECOGNIZE (ORDER BY timestamp PATTERN (A) DEFINE A AS TRUE)",
+            spark,
+            rates=spark.readStream.format("rate").load(),
+            watermark_by=["partition"],
+        ),
     }
 
 
