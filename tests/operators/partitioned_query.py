@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class PartitionedQuery:
         self.stores = [MemoryStore() for _ in range(self.key_groups)]
         self.next_times: list[int | None] = [None] * self.key_groups
         self.watermark: int | None = None
+        self.behind: Mapping[str, Mapping[str, int]] = {}
         self.calls = 0
 
     def micro_batch(self, *tasks: pa.Table, name: str = EVENTS, **others: pa.Table) -> None:
@@ -129,6 +130,7 @@ class PartitionedQuery:
         self.calls += 1
         result = self.operator.process(self.stores[group], arrivals, now)
         self.next_times[group] = result.next_processing_time
+        self.behind = result.behind
         self.watermark = result.watermark if result.watermark is not None else self.watermark
         for name, table in result.outputs.items():
             self.outputs.setdefault(name, []).extend(table.to_pylist())

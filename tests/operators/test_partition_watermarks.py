@@ -81,7 +81,7 @@ def test_idle_partitions_are_forgotten_when_there_would_be_too_many() -> None:
     query.micro_batch(events(*((number, 50 + number) for number in range(MAX_PARTITIONS))))
     query.at(10 * SECOND)
     query.micro_batch(events((-1, 1), (5, 100_000)))
-    assert query.header().partitions[0].names == ['["5"]', '["-1"]']
+    assert query.header().partitions[0].names == ['["5"]', '["9999"]', '["-1"]']  # and the latest
     assert query.watermark == (50 + MAX_PARTITIONS - 1) * SECOND - MILLISECOND  # it never decreases
     query.micro_batch(events((-1, 200_000)))
     assert query.watermark == 100_000 * SECOND - MILLISECOND
@@ -91,3 +91,17 @@ def test_a_name_is_bounded() -> None:
     query = PartitionedQuery(with_partitions(operator()), ["id"])
     with pytest.raises(LimitExceededError, match="the name of a partition has more than 1,000 characters"):
         query.micro_batch(events(("x" * 1000, 1)))
+
+
+def test_the_slowest_partitions_are_reported() -> None:
+    query = PartitionedQuery(with_partitions(operator(), 10 * SECOND), ["id"])
+    query.micro_batch(events(*((str(number), 100 - number) for number in range(9))))
+    query.now = 9 * SECOND
+    query.micro_batch(events(*((str(number), 100 - number) for number in range(7))))
+    assert list(query.behind["events"].items())[:2] == [
+        ('{"partition": "8"}', 8 * SECOND),
+        ('{"partition": "7"}', 7 * SECOND),
+    ]
+    assert len(query.behind["events"]) == 5
+    query.at(10 * SECOND)  # 7 and 8 are idle
+    assert next(iter(query.behind["events"])) == '{"partition": "6"}'

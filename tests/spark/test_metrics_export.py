@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.request
 from pathlib import Path
@@ -54,6 +55,20 @@ def test_how_far_a_source_is_behind() -> None:
     }
     view = str(monitor(WrittenQuery([progress(behind=behind)])))
     assert "control: 1,200 records of a partition not read yet, at least 0, on average 8" in view
+
+
+def test_how_far_partitions_are_behind() -> None:
+    behind = {f'/behind ["events", {{"shard": "{shard}"}}]': 1_500_000 for shard in ("a", "x" * 500, "x" * 501)}
+    session = WrittenSession()
+    exporter = export_metrics(session)
+    session.send(progress(observed={"asterism_watermark": {"micros": 0, "behind": json.dumps(behind)}}))
+    numbers = {name: value for name, value in samples(exporter.text()).items() if "partition_behind" in name}
+    assert (
+        numbers.pop("query_partition_behind_seconds query=carts operator=asterism input=events partition=shard=a")
+        == 1.5
+    )
+    ((name, _),) = numbers.items()  # a series must not occur twice
+    assert len(name) < 500
 
 
 def test_numbers_of_a_query() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -64,6 +65,16 @@ WATERMARKS = {
     "asterism_watermark": {"micros": 1_769_860_795_000_000},
     "asterism_2_watermark": {"micros": 1_769_860_799_000_000},
 }
+
+
+def test_partitions_that_hold_back_the_watermark() -> None:
+    late = {
+        "micros": 1_769_860_795_000_000,
+        "behind": json.dumps({'/behind ["events", {"shard": "a", "n": null}]': 7_200_000_000}),
+    }
+    for observed in ({"asterism_watermark": late}, on_connect({"asterism_watermark": late})):
+        shown = str(monitor(WrittenQuery([progress(observed=observed)]))).splitlines()
+        assert "held back    by shard=a, n=NULL of events, 2 h behind the fastest partition" in shown
 
 
 def test_states_of_rules() -> None:

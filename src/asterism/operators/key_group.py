@@ -232,6 +232,7 @@ class KeyGroupOperator(Operator):
             None if next_processing_time == END_OF_TIME else next_processing_time,
             dict(group.metrics),
             group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
+            {name: header.partitions[n].behind for n, name in enumerate(self.inputs) if n in header.partitions},
             dict(group.gauges),
         )
 

@@ -86,6 +86,8 @@ class Result:
     metrics: Mapping[str, int] = field(default_factory=dict)
     watermark: int | None = None
     """the watermark of the operator after the call; None: there is none yet, or the input has ended"""
+    behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """by input, how far the slowest partitions are behind the fastest one, see :class:`PartitionWatermarks`"""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """the last values of gauges, and what is not counted of histograms, see :mod:`asterism.operators.histograms`"""
 

@@ -20,6 +20,8 @@ from asterism.errors import LimitExceededError
 MAX_PARTITIONS, MAX_NAME = 10_000, 1_000
 """Maximum number of partitions of an input, without those that were forgotten because they are idle, and of characters of a name.
 """
+MAX_SHOWN = 5
+"""How many partitions a query reports as those that hold back its watermark."""
 IDLE = -(2**62)
 """Replaces the processing time of the last activity of an input or a partition: it is idle until its next activity."""
 _SIZES = struct.Struct("<HII")  # the number of the input, the number of partitions, the length of their names
@@ -117,6 +119,19 @@ class PartitionWatermarks:
         least = self.watermarks[active].min(initial=END_OF_TIME)
         slowest: Mask = active & (self.watermarks == least)
         return slowest
+
+    @property
+    def behind(self) -> dict[str, int]:
+        """Of the slowest partitions that are not idle, how far they are behind the fastest one; as JSON of their columns."""
+        distances = np.where(self.last_activity != IDLE, self.latest - self.watermarks, 0)
+        slowest = np.argsort(-distances, kind="stable")[:MAX_SHOWN].tolist()
+        return {
+            json.dumps(dict(zip(self.columns, values_of(self.names[at]), strict=True)), ensure_ascii=False): int(
+                distances[at]
+            )
+            for at in slowest
+            if distances[at]
+        }
 
     def to_bytes(self, number: int) -> bytes:
         """:param number: that of the input"""

@@ -7,6 +7,7 @@ operator is to be called even if no data arrives.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +48,8 @@ NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
 """Spark's time modes, which define the kind of the timers."""
 WATERMARK = "/watermark"
 """The watermark of a key group in the metrics of its results: not the name of a counter, which is an identifier."""
+BEHIND = "/behind "
+"""Precedes an input and one of its partitions there, as JSON: how far it is behind the fastest one, in microseconds."""
 
 
 class OperatorHost(StatefulProcessor):
@@ -187,6 +190,8 @@ class OperatorHost(StatefulProcessor):
                 metrics = dict(result.metrics)
                 if result.watermark is not None:
                     metrics[WATERMARK] = result.watermark
+                    for name, partitions in result.behind.items():
+                        metrics |= {f"{BEHIND}[{json.dumps(name)}, {each}]": time for each, time in partitions.items()}
                 if metrics or result.gauges:
                     yield Row(output=None, chunk=None, metrics=metrics, gauges=dict(result.gauges) or None)
         except Exception as error:

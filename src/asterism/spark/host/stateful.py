@@ -39,7 +39,7 @@ from asterism.spark.host.control_source import NAME as CONTROL_SOURCE
 from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
-from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
+from asterism.spark.host.host import BEHIND, EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import KeyedStream, Stream, idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
@@ -110,12 +110,27 @@ def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[st
 
 def operator_watermarks(progress: StreamingQueryProgress) -> list[int]:
     """The watermarks of the operators of a query after the micro-batch, in microseconds. Those without one are missing."""
-    rows = [
-        _columns(row)["micros"]
+    watermarks = [row["micros"] for row in _of_watermarks(progress).values()]
+    return [micros for micros in watermarks if micros is not None]
+
+
+def partitions_behind(progress: StreamingQueryProgress) -> list[tuple[str, str, Mapping[str, str | None], int]]:
+    """The partitions that hold back the watermarks of inputs, of each the slowest ones: the operator, the input, the values of
+    the columns of the partition, and how far it is behind the fastest one, in microseconds.
+    """
+    return [
+        (operator, *json.loads(key.removeprefix(BEHIND)), distance)
+        for operator, row in _of_watermarks(progress).items()
+        for key, distance in json.loads(row.get("behind") or "{}").items()
+    ]
+
+
+def _of_watermarks(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
+    return {
+        name.removesuffix(_WATERMARK_OF): _columns(row)
         for name, row in progress.observedMetrics.items()
         if re.fullmatch(rf"{OBSERVATION}(_\d+)?{_WATERMARK_OF}", name)
-    ]
-    return [micros for micros in rows if micros is not None]
+    }
 
 
 def _columns(row: Row) -> dict[str, Any]:
@@ -374,7 +389,11 @@ def stateful(
         )
     )
     watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
-    results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
+    columns = [watermark.alias("micros")]
+    if any(spec.watermark_by for spec in operator.inputs.values()):
+        behind = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(BEHIND)))
+        columns.append(F.max_by(F.to_json(behind), F.col("metrics")[WATERMARK]).alias("behind"))
+    results = results.observe(use.observation + _WATERMARK_OF, *columns)
     timers = time_mode == PROCESSING_TIME or known.timers
     traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers, known.operators + 1)
     results = carrying(results, traits)

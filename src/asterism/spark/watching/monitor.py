@@ -18,6 +18,7 @@ from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import VALID
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
+from asterism.spark.host.stateful import partitions_behind
 from asterism.spark.progress.rule_progress import counts_of_query, groups_in
 from asterism.spark.watching.progress import (
     QueryTotals,
@@ -27,6 +28,7 @@ from asterism.spark.watching.progress import (
     lags_of,
     newest_of,
     numbers_of_operators,
+    partition_text,
     processed_rate,
     seconds_of,
     state_bytes,
@@ -158,6 +160,9 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     for source, (average, most, least) in lags_of(last).items():
         text = f"{source}: {most:,.0f} records of a partition not read yet, at least {least:,.0f}, on average {average:,.0f}"
         facts.append(("behind", one_line(text, MAX_TEXT)))
+    for _, name, partition, micros in partitions_behind(last):
+        distance = _distance(timedelta(microseconds=micros), "the fastest partition")
+        facts.append(("held back", one_line(f"by {partition_text(partition)} of {name}, {distance}", MAX_TEXT)))
     totals = QueryTotals(last, time_of(last))
     for progress in batches:
         totals.add(progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -47,6 +48,14 @@ def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
         return EPOCH + timedelta(microseconds=min(watermarks)) if watermarks else None
     except OverflowError:  # a time that Python does not have
         return None
+
+
+def partition_text(partition: Mapping[str, str | None]) -> str:
+    """
+    >>> partition_text({"topic": "logins", "partition": "3"})
+    'topic=logins, partition=3'
+    """
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in partition.items())
 
 
 def has_rules(progress: StreamingQueryProgress) -> bool:

@@ -22,6 +22,7 @@ from asterism.discovery.rest.prometheus import (
 from asterism.errors import StreamDefinitionError
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import VALID
+from asterism.spark.host.stateful import partitions_behind
 from asterism.spark.progress.rule_progress import counts_of_query
 from asterism.spark.watching.progress import (
     QueryTotals,
@@ -30,6 +31,7 @@ from asterism.spark.watching.progress import (
     has_rules,
     input_rate,
     lags_of,
+    partition_text,
     processed_rate,
     query_name,
     seconds_of,
@@ -37,7 +39,10 @@ from asterism.spark.watching.progress import (
     state_rows,
     watermark_of,
 )
+from asterism.text.printable import one_line
 
+MAX_PARTITION = 300
+"""The maximum number of characters of the label of a partition."""
 _LABELS = ("query", "rule", "version")
 
 
@@ -122,6 +127,7 @@ class _QueryMetrics(Collector):
                     else:
                         (gauges if isinstance(value, float) else counts).add_metric(place, value)
         yield from _of_sources(queries)
+        yield _of_partitions(queries)
         ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
         for outcome, number in self.totals.ended().items():
             ended.add_metric([outcome], number)
@@ -143,6 +149,23 @@ def _of_sources(queries: list[QueryTotals]) -> Iterator[Metric]:
             for family, number in zip(families, lag, strict=True):
                 family.add_metric([query_name(query.last), source], number)
     yield from families
+
+
+def _of_partitions(queries: list[QueryTotals]) -> Metric:
+    """How far the slowest partitions are behind."""
+    family = GaugeMetricFamily(
+        "asterism_query_partition_behind_seconds",
+        "How far a partition that holds back the watermark is behind the fastest one.",
+        labels=["query", "operator", "input", "partition"],
+    )
+    behind = {
+        (query_name(query.last), operator, name, one_line(partition_text(partition), MAX_PARTITION)): distance
+        for query in queries
+        for operator, name, partition, distance in partitions_behind(query.last)
+    }
+    for labels, distance in behind.items():
+        family.add_metric(labels, distance / 1_000_000)
+    return family
 
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
