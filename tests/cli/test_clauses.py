@@ -146,7 +146,12 @@ def test_wrong_options_of_trace() -> None:
         2,
         "Error: [STREAM_DEFINITION] the rows are of 2 partitions",
     )
-    for option in (("--order-by", "close"), ("--max-out-of-orderness", "5s"), ("--no-drain",)):
+    for option in (
+        ("--order-by", "close"),
+        ("--max-out-of-orderness", "5s"),
+        ("--watermark-by", "symbol"),
+        ("--no-drain",),
+    ):
         wrong = run("trace", "a.sql", "--input", "prices.csv", *option)
         assert wrong.exit_code == 2
         assert f"{option[0]} is for patterns in JSON" in wrong.output

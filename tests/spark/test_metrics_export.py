@@ -64,7 +64,7 @@ def test_how_far_partitions_are_behind() -> None:
     session.send(progress(observed={"asterism_watermark": {"micros": 0, "behind": json.dumps(behind)}}))
     numbers = {name: value for name, value in samples(exporter.text()).items() if "partition_behind" in name}
     assert (
-        numbers.pop("query_partition_behind_seconds query=carts operator=asterism input=events partition=shard=a")
+        numbers.pop("query_partition_behind_seconds input=events operator=asterism partition=shard=a query=carts")
         == 1.5
     )
     ((name, _),) = numbers.items()  # a series must not occur twice

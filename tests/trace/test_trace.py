@@ -437,6 +437,16 @@ def test_watermark_sees_the_events_of_other_keys() -> None:
     assert found.late == (2,)
 
 
+def test_each_partition_can_have_a_watermark() -> None:
+    events = [
+        {"k": key, "kind": "a", "t": time, "p": partition}
+        for key, time, partition in (("v", 5, 1), ("v", 90, 0), ("u", 6, 1), ("u", 4, 1))
+    ]
+    options: Any = {"time": "t", "key": {"k": "u"}, "max_out_of_orderness": ms(0)}
+    assert trace(begin(), events, **options).late == (1, 2)
+    assert trace(begin(), events, **options, watermark_by=["p"]).late == (2,)
+
+
 def test_event_without_a_time() -> None:
     events = [{"kind": "a", "t": None}, {"kind": "a", "t": 1}]
     found = trace(begin(), events, time="t")

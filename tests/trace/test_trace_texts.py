@@ -30,6 +30,9 @@ TEXTS: dict[str, Provocation] = {
     "trace_unknown_time_column": tracing(time="at"),
     "trace_no_events": tracing(events=SCHEMA.empty_table()),
     "trace_negative_out_of_orderness": tracing(max_out_of_orderness=-SECOND),
+    "trace_partition_is_a_text": tracing(max_out_of_orderness=SECOND, watermark_by="user"),
+    "trace_partition_unknown": tracing(max_out_of_orderness=SECOND, watermark_by=["users"]),
+    "trace_partition_without_delay": tracing(watermark_by=["user"]),
     "trace_file_of_unknown_format": lambda: read_events(Path("events.xml")),
 }
 

@@ -29,6 +29,7 @@ from asterism.cli.common.terminal import (
     semantics_option,
     status_line,
     time_option,
+    watermark_by_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.patterns.pattern import Pattern
@@ -79,6 +80,7 @@ limit_option = click.option(
 @time_option
 @order_by_option
 @max_out_of_orderness_option
+@watermark_by_option
 @click.option(
     "--select",
     "measures",
@@ -165,6 +167,7 @@ class MatchJob:
     time: str | None
     order_by: Sequence[str]
     max_out_of_orderness: timedelta
+    watermark_by: Sequence[str]
     measures: Sequence[str]
     semantics: str
     checkpoint: Path | None
@@ -211,6 +214,7 @@ class MatchJob:
             key=self.keys,
             time=self.time,
             max_out_of_orderness=self.max_out_of_orderness,
+            watermark_by=self.watermark_by,
             order_by=self.order_by,
         )
         if isinstance(self.pattern, Pattern):

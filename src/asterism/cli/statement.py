@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, read_stream, temporary_folder
-from asterism.cli.common.terminal import errors_explained, max_out_of_orderness_option, status_line
+from asterism.cli.common.terminal import errors_explained, max_out_of_orderness_option, status_line, watermark_by_option
 from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
 from asterism.row_patterns.clause.clause import DialectName
 
@@ -44,6 +44,7 @@ class _TableFile(click.ParamType[tuple[str, Path]]):
 )
 @click.option("--stream", is_flag=True, help="Read the tables as streams, and end them after the existing files.")
 @max_out_of_orderness_option
+@watermark_by_option
 @click.option(
     "--dialect",
     type=click.Choice(get_args(DialectName)),
@@ -58,6 +59,7 @@ def sql(
     tables: tuple[tuple[str, Path], ...],
     stream: bool,
     max_out_of_orderness: timedelta,
+    watermark_by: tuple[str, ...],
     dialect: DialectName,
     out: Path | None,
     limit: int,
@@ -76,7 +78,11 @@ def sql(
                 batch = read_batch(spark, source)
                 frames[name] = read_stream(spark, source, batch.schema) if stream else batch
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
-                options = {"max_out_of_orderness": max_out_of_orderness, "dialect": dialect}
+                options = {
+                    "max_out_of_orderness": max_out_of_orderness,
+                    "watermark_by": watermark_by,
+                    "dialect": dialect,
+                }
                 rows = _result(spark, statement, frames, options, folder).persist()
                 total = rows.count()
             what = f"{total:,} {'row' if total == 1 else 'rows'}"

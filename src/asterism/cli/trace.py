@@ -18,6 +18,7 @@ from asterism.cli.common.terminal import (
     status_line,
     time_option,
     udfs_file_option,
+    watermark_by_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
 from asterism.patterns.pattern import Pattern
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     help="Events arrive in the order of the files; as in a stream, those that lag by more than this are late: 500ms, 5s, 10m,"
     " 2h, 1d. Default: events are sorted by time.",
 )
+@watermark_by_option
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
 @udfs_file_option
 @click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
@@ -104,7 +106,7 @@ def trace(
                 f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
                 + (f" The key of the rule is {', '.join(columns)}." if is_rule and columns else "")
             )
-        for name in ("order_by", "max_out_of_orderness", "no_drain"):
+        for name in ("order_by", "max_out_of_orderness", "watermark_by", "no_drain"):
             if options[name] and not isinstance(wanted, Pattern):
                 option = "--" + name.replace("_", "-")
                 raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
@@ -120,6 +122,7 @@ def trace(
                     semantics=Semantics(options["semantics"]),
                     order_by=options["order_by"],
                     max_out_of_orderness=options["max_out_of_orderness"],
+                    watermark_by=options["watermark_by"],
                     drain=not options["no_drain"],
                     udfs=options["udfs"],
                 )

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect_options
+from asterism.arguments import expect_options, expect_strings
 from asterism.columns.arrays import Ints
 from asterism.columns.sort_keys import SortKey, check_order, order_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.expressions.types import name_of
@@ -226,11 +226,14 @@ class ArrivalOptions(TypedDict, total=False):
     :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``. Default: none
     :param max_out_of_orderness: as in a streaming query in which each event is a separate micro-batch; events with a larger
         delay are late. Default: as in a batch query, which sorts all events by time
+    :param watermark_by: with *max_out_of_orderness*, the columns that distinguish partitions, each of which has a watermark.
+        Default: one watermark
     :param drain: the input ends and all deadlines fire, which is the default; False: more events may follow
     """
 
     order_by: Sequence[str]
     max_out_of_orderness: timedelta | None
+    watermark_by: Sequence[str]
     drain: bool
 
 
@@ -240,6 +243,7 @@ class _ArrivalValues:
 
     order_by: Sequence[str] = ()
     max_out_of_orderness: timedelta | None = None
+    watermark_by: Sequence[str] = ()
     drain: bool = True
 
     def check(self, table: pa.Table, columns: Iterable[str]) -> None:
@@ -254,6 +258,15 @@ class _ArrivalValues:
         delay = self.max_out_of_orderness
         if delay is not None and delay < timedelta(0):
             raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(delay)})")
+        hint = 'max_out_of_orderness=timedelta(0), watermark_by=["topic", "partition"]'
+        expect_strings(StreamDefinitionError, self.watermark_by, "watermark_by must be a list of columns", hint)
+        if self.watermark_by and delay is None:
+            raise StreamDefinitionError(
+                "watermark_by requires max_out_of_orderness: otherwise, no event is late", hint=hint
+            )
+        for name in self.watermark_by:
+            if name not in table.column_names:
+                raise ColumnNotFoundError.from_missing_and_available(name, table.column_names, "in watermark_by")
 
     def deliver(
         self, interpreter: Interpreter, events: Mapping[int, int], rank: Ints, table: pa.Table, time: TimeColumn | None
@@ -266,9 +279,15 @@ class _ArrivalValues:
             return
         every, _ = _micros(table, time)
         delay = micros(self.max_out_of_orderness) + 1000
+        partitions = [tuple(row.values()) for row in table.select(list(self.watermark_by)).to_pylist()]
+        latest, watermark = dict[tuple[Any, ...], int](), BEFORE_TIME
         for row, moment in enumerate(every.tolist()):
             interpreter.arrive([events[row]] if row in events else [])
-            interpreter.watermark(max(interpreter.now, moment - delay), rank)
+            partition = partitions[row] if self.watermark_by else ()
+            if moment > latest.get(partition, NO_TIME):
+                latest[partition] = moment
+                watermark = min(latest.values()) - delay
+            interpreter.watermark(max(interpreter.now, watermark), rank)
         if self.drain:
             interpreter.watermark(END_OF_TIME, rank)
 

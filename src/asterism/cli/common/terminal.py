@@ -243,6 +243,12 @@ max_out_of_orderness_option = click.option(
     help="With --stream: how far an event may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
 )
 
+watermark_by_option = click.option(
+    "--watermark-by",
+    multiple=True,
+    help="As in a stream: a column that distinguishes partitions, each of which has a watermark; can be repeated.",
+)
+
 
 def input_option(name: str, help: str, *, required: bool = True, multiple: bool = False) -> Callable[[_F], _F]:
     """The option ``--input``: files of events."""
