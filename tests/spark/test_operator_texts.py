@@ -89,7 +89,7 @@ def provocations(spark: SparkSession) -> dict[str, Provocation]:
             watermark_by=["value"],
         ),
         "stream_partition_of_a_statement": lambda: sql(
-            "SELECT * FROM rates MATCH_RECOGNIZE (ORDER BY timestamp PATTERN (A) DEFINE A AS TRUE)",
+            "SELECT * FROM rates MATCH_RECOGNIZE (ORDER BY timestamp MEASURES A.value AS v PATTERN (A) DEFINE A AS TRUE)",
             spark,
             rates=spark.readStream.format("rate").load(),
             watermark_by=["partition"],
