@@ -17,3 +17,15 @@ def run(*files: str) -> None:
 
 def test_each_row_once() -> None:
     run("core.py", "sinks.py")
+
+
+def test_tables_as_sources() -> None:
+    run("sources.py")
+
+
+def test_the_documentation() -> None:
+    run("documents.py")
+
+
+def test_spark_connect() -> None:
+    run("connect.py")

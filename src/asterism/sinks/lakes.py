@@ -387,7 +387,13 @@ class IcebergSink(_TableSink):
         writer.append()
 
     def _create(self, rows: DataFrame) -> None:
-        rows.limit(0).writeTo(self.table).using("iceberg").create()
+        from pyspark.errors import AnalysisException
+
+        try:
+            rows.limit(0).writeTo(self.table).using("iceberg").create()
+        except AnalysisException as error:  # seen over Spark Connect, and another query may be faster
+            if "[TABLE_OR_VIEW_ALREADY_EXISTS]" not in str(error):
+                raise
 
 
 def check_identifier(table: str) -> None:
