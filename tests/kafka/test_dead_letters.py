@@ -84,6 +84,25 @@ def test_the_reasons(spark: SparkSession) -> None:
     assert kafka_events(stored(spark, GOOD), kind, time="ts").events.count() == 1
 
 
+def test_headers_are_columns(spark: SparkSession) -> None:
+    headers = """from_json(CASE offset WHEN 0 THEN '[{"key": "tenant", "value": "YQ=="}, {"key": "other", "value": "Yg=="},
+        {"key": "tenant", "value": "w6k="}]' WHEN 1 THEN '[{"key": "tenant", "value": "/w=="}]' END,
+        'ARRAY<STRUCT<key STRING, value BINARY>>') AS headers"""
+    records = stored(spark, GOOD, GOOD, GOOD).selectExpr("*", headers)
+    parsed = kafka_events(records, SCHEMA, time="ts", headers=["tenant", "trace"])
+    assert parsed.events.columns == ["ts", "user", "amount", "tags", "tenant", "trace", "topic", "partition", "offset"]
+    assert [(row.tenant, row.trace) for row in parsed.events.collect()] == [("é", None), (None, None)]
+    assert [row.reason for row in parsed.dead_letters.collect()] == ["the header 'tenant' is not UTF-8"]
+    with pytest.raises(StreamDefinitionError, match="the records were read without headers"):
+        kafka_events(stored(spark, GOOD), SCHEMA, time="ts", headers=["tenant"])
+    with pytest.raises(StreamDefinitionError, match="the events have a column 'user', like the records"):
+        kafka_events(records, SCHEMA, time="ts", headers=["user"])
+    with pytest.raises(StreamDefinitionError, match="the header 'offset' cannot be a column"):
+        kafka_events(records, SCHEMA, time="ts", headers=["offset"])
+    with pytest.raises(StreamDefinitionError, match="the headers must be a list of names, not 'tenant'"):
+        kafka_events(records, SCHEMA, time="ts", headers="tenant")
+
+
 @pytest.mark.parametrize(
     ("error", "change", "text"),
     [

@@ -64,10 +64,7 @@ def rules(events: DataFrame, folder: Path) -> Run:
 
 def statement(events: DataFrame, folder: Path) -> Run:
     text = f"SELECT * FROM events MATCH_RECOGNIZE (PARTITION BY user ORDER BY ts MEASURES A.ts AS at {A_THEN_B})"
-    # Clauses of statements have one watermark for all partitions.
-    found = asterism.sql(
-        text, events.sparkSession, events=events, max_out_of_orderness=timedelta(minutes=30), key_groups=2
-    )
+    found = asterism.sql(text, events.sparkSession, events=events, watermark_by=["topic", "partition"], key_groups=2)
     return lambda sink, **options: asterism.run(found, sink, **options)
 
 
