@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, interval_join
+from asterism import CEP, interval_join, monitor
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from tests.kit import until
@@ -46,6 +46,8 @@ def test_rules_that_change_while_a_partition_is_behind_or_idle(spark: SparkSessi
     query = running.run(sinks, checkpoint=checkpoint, trigger=trigger)
     try:
         until(lambda: matched == [("bob", 1)], query)
+        held_back = "held back    by partition=1 of events, 8 h behind the fastest partition"
+        assert held_back in str(monitor(query)).splitlines()
         publish(2)
         running.wait_for({"pair": 2}, checkpoint)
         # The events of ann wait for partition 1, and meet the rules that are in force when it has passed them; or it is idle.

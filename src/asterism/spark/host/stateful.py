@@ -108,29 +108,37 @@ def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[st
     }
 
 
-def operator_watermarks(progress: StreamingQueryProgress) -> list[int]:
-    """The watermarks of the operators of a query after the micro-batch, in microseconds. Those without one are missing."""
-    watermarks = [row["micros"] for row in _of_watermarks(progress).values()]
-    return [micros for micros in watermarks if micros is not None]
+PartitionBehind = tuple[str, Mapping[str, str | None], int]
+"""An input, the values of the columns of one of its partitions, and how far it is behind the fastest one, in microseconds."""
 
 
-def partitions_behind(progress: StreamingQueryProgress) -> list[tuple[str, str, Mapping[str, str | None], int]]:
-    """The partitions that hold back the watermarks of inputs, of each the slowest ones: the operator, the input, the values of
-    the columns of the partition, and how far it is behind the fastest one, in microseconds.
+def operator_watermarks(progress: StreamingQueryProgress) -> dict[str, int]:
+    """The watermarks of the operators of a query after the micro-batch, in microseconds. Operators that were not called are
+    missing.
     """
-    return [
-        (operator, *json.loads(key.removeprefix(BEHIND)), distance)
+    return {operator: row["micros"] for operator, row in _of_watermarks(progress).items()}
+
+
+def partitions_behind(progress: StreamingQueryProgress) -> dict[str, list[PartitionBehind]]:
+    """The partitions that hold back the watermarks of inputs, of each input the slowest ones, by operator. Operators that were
+    not called are missing.
+    """
+    return {
+        operator: [
+            (*json.loads(key.removeprefix(BEHIND)), distance)
+            for key, distance in json.loads(row.get("behind") or "{}").items()
+        ]
         for operator, row in _of_watermarks(progress).items()
-        for key, distance in json.loads(row.get("behind") or "{}").items()
-    ]
+    }
 
 
 def _of_watermarks(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
-    return {
+    rows = {
         name.removesuffix(_WATERMARK_OF): _columns(row)
         for name, row in progress.observedMetrics.items()
         if re.fullmatch(rf"{OBSERVATION}(_\d+)?{_WATERMARK_OF}", name)
     }
+    return {operator: row for operator, row in rows.items() if row["micros"] is not None}
 
 
 def _columns(row: Row) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import VALID
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
-from asterism.spark.host.stateful import partitions_behind
 from asterism.spark.progress.rule_progress import counts_of_query, groups_in
 from asterism.spark.watching.progress import (
     QueryTotals,
@@ -34,7 +33,6 @@ from asterism.spark.watching.progress import (
     state_bytes,
     state_rows,
     time_of,
-    watermark_of,
 )
 from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
@@ -149,7 +147,10 @@ class QueryMonitor:
 
 def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     last = batches[-1]
-    watermark = watermark_of(last)
+    totals = QueryTotals(last, time_of(last))
+    for progress in batches:
+        totals.add(progress)
+    watermark = totals.watermark
     facts = [
         ("micro-batch", f"{last.batchId}, began {_time(time_of(last))}, took {seconds_of(last):,.1f} s"),
         ("input", f"{last.numInputRows:,} rows, {_rate(input_rate(last))}"),
@@ -160,12 +161,9 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     for source, (average, most, least) in lags_of(last).items():
         text = f"{source}: {most:,.0f} records of a partition not read yet, at least {least:,.0f}, on average {average:,.0f}"
         facts.append(("behind", one_line(text, MAX_TEXT)))
-    for _, name, partition, micros in partitions_behind(last):
+    for name, partition, micros in (each for partitions in totals.behind.values() for each in partitions):
         distance = _distance(timedelta(microseconds=micros), "the fastest partition")
         facts.append(("held back", one_line(f"by {partition_text(partition)} of {name}, {distance}", MAX_TEXT)))
-    totals = QueryTotals(last, time_of(last))
-    for progress in batches:
-        totals.add(progress)
     numbers = numbers_of_operators(last)
     for operator, values in numbers.items():
         counts = {name: value for name, value in values.items() if isinstance(value, int)}

@@ -17,7 +17,7 @@ from asterism.columns.time import EPOCH
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import INITIALIZING
 from asterism.rules.sets.rule_counts import FAMILY
-from asterism.spark.host.stateful import operator_observations, operator_watermarks
+from asterism.spark.host.stateful import PartitionBehind, operator_observations, operator_watermarks, partitions_behind
 from asterism.spark.rules.rules import PatternProcessorStream
 
 
@@ -37,17 +37,11 @@ def newest_of(progress: StreamingQueryProgress) -> datetime | None:
     return None if newest is None else datetime.fromisoformat(newest)
 
 
-def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
-    """Spark's watermark or, without one, that of the operator which is furthest behind: the last one of the query."""
-    if "watermark" in progress.eventTime:
-        spark = datetime.fromisoformat(progress.eventTime["watermark"])
-        if spark > EPOCH:  # until there is one, Spark reports the epoch
-            return spark
-    watermarks = operator_watermarks(progress)
-    try:
-        return EPOCH + timedelta(microseconds=min(watermarks)) if watermarks else None
-    except OverflowError:  # a time that Python does not have
+def _spark_watermark(progress: StreamingQueryProgress) -> datetime | None:
+    if "watermark" not in progress.eventTime:
         return None
+    watermark = datetime.fromisoformat(progress.eventTime["watermark"])
+    return watermark if watermark > EPOCH else None  # until there is one, Spark reports the epoch
 
 
 def partition_text(partition: Mapping[str, str | None]) -> str:
@@ -152,6 +146,8 @@ class QueryTotals:
 
     :param triggered: when the last trigger was
     :param numbers: the counts of its operators, the last values of their gauges, and their histograms, by their observations
+    :param watermarks: of its operators, in microseconds, by their observations
+    :param behind: the partitions that hold these back
     """
 
     last: StreamingQueryProgress
@@ -159,12 +155,28 @@ class QueryTotals:
     batches: int = 0
     rows: int = 0
     numbers: dict[str, dict[str, Number]] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, list[PartitionBehind]] = field(default_factory=dict)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """Spark's watermark or, without one, that of the operator which is furthest behind: the last one of the query."""
+        of_spark = _spark_watermark(self.last)
+        if of_spark is not None or not self.watermarks:
+            return of_spark
+        try:
+            return EPOCH + timedelta(microseconds=min(self.watermarks.values()))
+        except OverflowError:  # a time that Python does not have
+            return None
 
     def add(self, progress: StreamingQueryProgress) -> None:
         """Add a micro-batch."""
         self.last, self.triggered = progress, time_of(progress)
         self.batches += 1
         self.rows += progress.numInputRows
+        # In a micro-batch without data, perhaps no key group of an operator is called.
+        self.watermarks |= operator_watermarks(progress)
+        self.behind |= partitions_behind(progress)
         for operator, numbers in numbers_of_operators(progress).items():
             totals = self.numbers.setdefault(operator, {})
             for name, value in numbers.items():
@@ -172,7 +184,8 @@ class QueryTotals:
 
     def copied(self) -> QueryTotals:
         """A copy that does not change."""
-        return replace(self, numbers={operator: dict(numbers) for operator, numbers in self.numbers.items()})
+        numbers = {operator: dict(numbers) for operator, numbers in self.numbers.items()}
+        return replace(self, numbers=numbers, watermarks=dict(self.watermarks), behind=dict(self.behind))
 
 
 def _total(before: Any, value: Number) -> Number:

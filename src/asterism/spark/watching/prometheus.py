@@ -22,7 +22,6 @@ from asterism.discovery.rest.prometheus import (
 from asterism.errors import StreamDefinitionError
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import VALID
-from asterism.spark.host.stateful import partitions_behind
 from asterism.spark.progress.rule_progress import counts_of_query
 from asterism.spark.watching.progress import (
     QueryTotals,
@@ -37,7 +36,6 @@ from asterism.spark.watching.progress import (
     seconds_of,
     state_bytes,
     state_rows,
-    watermark_of,
 )
 from asterism.text.printable import one_line
 
@@ -63,8 +61,7 @@ def _rules_valid(totals: QueryTotals) -> float | None:
 
 
 def _watermark_seconds(totals: QueryTotals) -> float | None:
-    watermark = watermark_of(totals.last)
-    return None if watermark is None else watermark.timestamp()
+    return None if totals.watermark is None else totals.watermark.timestamp()
 
 
 _OF_A_QUERY: tuple[tuple[type[Family], str, str, Callable[[QueryTotals], float | None]], ...] = (
@@ -161,7 +158,8 @@ def _of_partitions(queries: list[QueryTotals]) -> Metric:
     behind = {
         (query_name(query.last), operator, name, one_line(partition_text(partition), MAX_PARTITION)): distance
         for query in queries
-        for operator, name, partition, distance in partitions_behind(query.last)
+        for operator, partitions in query.behind.items()
+        for name, partition, distance in partitions
     }
     for labels, distance in behind.items():
         family.add_metric(labels, distance / 1_000_000)
