@@ -14,9 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism import Pattern, TumblingWindows
+from asterism import (
+    BroadcastInput,
+    BroadcastValueState,
+    Input,
+    Output,
+    Pattern,
+    StreamOperator,
+    TumblingWindows,
+    ValueState,
+)
 from asterism.operators.key_group import KeyGroupOperator
-from asterism.testing import JoinHarness, PatternHarness, RowPatternHarness, WindowHarness
+from asterism.testing import JoinHarness, PatternHarness, RowPatternHarness, StreamOperatorHarness, WindowHarness
 from tests.operators.partitioned_query import SECOND, PartitionedQuery, with_partitions
 
 COLUMNS = "id BIGINT, user STRING, kind STRING, ts TIMESTAMP"
@@ -36,6 +45,33 @@ CLAUSE = """
     PARTITION BY user ORDER BY ts MEASURES FIRST(A.id) AS a, LAST(B.id) AS b, COUNT(B.*) AS n AFTER MATCH SKIP TO NEXT ROW
     PATTERN (A B+ C) WITHIN INTERVAL '60' SECOND DEFINE A AS kind = 'a', B AS kind = 'b', C AS kind = 'a'
 """
+
+
+class Versions(StreamOperator):
+    """The latest element of a broadcast input, and how many elements its key had since."""
+
+    left = Input(COLUMNS)
+    right = BroadcastInput(COLUMNS)
+    newest = BroadcastValueState("BIGINT")
+    seen = ValueState("BIGINT")
+    rows = Output("id BIGINT, version BIGINT, seen BIGINT")
+    late = Output("id BIGINT")
+
+    @right.process_element
+    def take(self, element: Any, ctx: Any) -> None:
+        self.newest.update(element.id)
+
+    @left.process_element
+    def see(self, element: Any, ctx: Any) -> None:
+        self.seen.update((self.seen.value() or 0) + 1)
+        self.rows.collect(id=element.id, version=self.newest.value(), seen=self.seen.value())
+
+    @left.process_late
+    @right.process_late
+    def see_late(self, element: Any, ctx: Any) -> None:
+        self.late.collect(id=element.id)
+
+
 KINDS: dict[str, Callable[[int], Any]] = {
     "pattern": lambda n: PatternHarness(A_THEN_B, COLUMNS, keys=["user"], key_groups=n),
     "windows": lambda n: WindowHarness(
@@ -52,6 +88,9 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "as-of join": lambda n: JoinHarness.as_of_join(SIDE, SIDE, how="left", prefix="r_", key_groups=n),
     "window join": lambda n: JoinHarness.window_join(
         SIDE, SIDE, TumblingWindows.of(MINUTE), how="full", prefix="r_", key_groups=n
+    ),
+    "operator with a broadcast input": lambda n: StreamOperatorHarness(
+        Versions(), {"left": {"key": "user", "time": "ts"}, "right": {"time": "ts"}}, key_groups=n
     ),
     "multi-join": lambda n: JoinHarness.multi_join(
         {"left": SIDE, "right": SIDE}, {("left", "right"): (-MINUTE, MINUTE)}, prefix={"right": "r_"}, key_groups=n

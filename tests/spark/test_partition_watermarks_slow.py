@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, interval_join, monitor
+from asterism import CEP, KeyedStream, TumblingWindows, interval_join, monitor, window
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from tests.kit import until
@@ -73,6 +73,26 @@ def test_rules_that_change_while_a_partition_is_behind_or_idle(spark: SparkSessi
         query.stop()
     stream().run(sinks, checkpoint=checkpoint, drain=True)
     assert (len(matched), late) == (4, ["eve"])
+
+
+def test_an_idle_partition_does_not_hold_back_the_next_operator(spark: SparkSession, tmp_path: Path) -> None:
+    topic = Topic(spark, tmp_path)
+    topic.add((0, "ann", "a", DAY), (0, "ann", "b", DAY + 0.1 * HOUR), (1, "bob", "x", DAY))
+    topic.add((0, "ann", "x", DAY + 5 * HOUR))
+    matches = CEP.pattern(topic.stream(idle_after=timedelta(seconds=2)), PAIR, key_groups=2).matches
+    hourly = window(KeyedStream(matches, key="user", time="match_time"), TumblingWindows.of(HOUR), key_groups=2)
+    counts: list[tuple[str, int]] = []
+    query = hourly.run(
+        {"results": lambda df, batch_id: counts.extend((row.user, row.n) for row in df.collect())},
+        aggregate="count(*) AS n",
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"processingTime": "100 milliseconds"},
+    )
+    assert query is not None
+    try:
+        until(lambda: counts == [("ann", 1)], query)
+    finally:
+        query.stop()
 
 
 def test_a_join_of_streams_with_partitions_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
