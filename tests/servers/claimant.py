@@ -33,15 +33,17 @@ def conditional(jvm: Any, system: Any, path: Any, configuration: Any) -> Any:
 
 def spark(jvm: Any, system: Any, path: Any, configuration: Any) -> Any:
     """A file of Spark's logs of offsets and commits, with Spark's default class."""
-    return _manager(jvm, SPARK, path, configuration).createAtomic(path, False)
+    return _manager(jvm, system, SPARK, path, configuration).createAtomic(path, False)
 
 
 def spark_on_s3(jvm: Any, system: Any, path: Any, configuration: Any) -> Any:
     """The same with the class of ``spark-hadoop-cloud``."""
-    return _manager(jvm, SPARK_ON_S3, path, configuration).createAtomic(path, False)
+    return _manager(jvm, system, SPARK_ON_S3, path, configuration).createAtomic(path, False)
 
 
-def _manager(jvm: Any, name: str, path: Any, configuration: Any) -> Any:
+def _manager(jvm: Any, system: Any, name: str, path: Any, configuration: Any) -> Any:
+    """With the folder, which Spark has made before."""
+    system.mkdirs(path.getParent())
     made = jvm
     for part in name.split("."):
         made = getattr(made, part)
