@@ -14,6 +14,7 @@ from asterism import Pattern
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import EVENTS, Arrival, Now
+from asterism.operators.state.partition_watermarks import partition_name
 from asterism.operators.state.state_store import MemoryStore
 from asterism.rules.definition.lookup_tables import (
     LookupColumn,
@@ -153,7 +154,7 @@ class Driver:
             if watermark is not None:
                 arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
             if partitions:
-                of_partitions = {name: round(each * 1_000_000) for name, each in partitions.items()}
+                of_partitions = {partition_name([name]): round(each * 1_000_000) for name, each in partitions.items()}
                 arrivals.append(Arrival(EVENTS, partitions=of_partitions))
             self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000), number))
         return self

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern, PatternProcessor
+from asterism.operators.operator import EVENTS
 from asterism.rules.definition.lookup_tables import LookupColumn
 from asterism.rules.matching.result_rows import MATCHES, SHADOW
 from tests.kit import FACTOR
@@ -262,6 +263,28 @@ def test_every_rule_finds_what_it_would_find_if_nothing_waited(part: int) -> Non
         assert story.found() == expected, seed
         found += len(expected)
     assert found > SEEDS / 4
+
+
+def test_a_rule_with_a_new_key_begins_after_all_partitions_that_there_have_been() -> None:
+    """Also if the query has no partitions any longer: the fastest one was ahead of the watermark."""
+    driver = Driver(waiting_time=1_000)
+    with_partitions(driver.operator)
+    anchor, pair = (
+        processor_of(Rule(name, 1, tuple("ab"), by)).as_data() for name, by in (("u", "user"), ("i", "item"))
+    )
+    driver.batch(
+        [(100.0, "ann", 1, "x", 0.0), (10.0, "ann", 1, "x", 0.0)], sets=[anchor], partitions={"0": 99.999, "1": 9.999}
+    )
+    driver.operator.inputs = {
+        **driver.operator.inputs,
+        EVENTS: replace(driver.operator.inputs[EVENTS], watermark_by=()),
+    }
+    driver.batch([(20.0, "ann", 1, "x", 0.0)], watermark=19.999)
+    driver.batch([(50.0, "bob", 2, "a", 0.0), (60.0, "bob", 2, "b", 0.0)], sets=[anchor, pair], watermark=59.999)
+    driver.batch([(121.0, "bob", 3, "a", 0.0), (122.0, "bob", 3, "b", 0.0)], watermark=121.999)
+    driver.end()
+    assert [row["start_time"].timestamp() for row in driver.rows[MATCHES] if row["processor_id"] == "i"] == [121]
+    assert [row["start_time"].timestamp() for row in driver.rows[MATCHES] if row["processor_id"] == "u"] == [50, 121]
 
 
 def test_schema_has_the_columns_of_the_reference() -> None:
