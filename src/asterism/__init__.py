@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.rules.backtest import Backtest
     from asterism.spark.rules.rules import PatternProcessorStream
+    from asterism.spark.savepoints.creating import create_savepoint
+    from asterism.spark.savepoints.rescaling import rescale_checkpoint
+    from asterism.spark.savepoints.restoring import restore_savepoint
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
     from asterism.windows.assigners import (
@@ -200,6 +203,7 @@ __all__ = [
     "WithinType",
     "as_of_join",
     "connect",
+    "create_savepoint",
     "draw",
     "export_metrics",
     "interval_join",
@@ -211,6 +215,8 @@ __all__ = [
     "pattern_json_schema",
     "read_state",
     "register_function",
+    "rescale_checkpoint",
+    "restore_savepoint",
     "run",
     "sql",
     "timeline",
@@ -251,6 +257,9 @@ _NAMES = {
     "spark.api.patterns": ["CEP", "PatternStream"],
     "spark.api.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
+    "spark.savepoints.creating": ["create_savepoint"],
+    "spark.savepoints.rescaling": ["rescale_checkpoint"],
+    "spark.savepoints.restoring": ["restore_savepoint"],
     "spark.api.running": ["run"],
     "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],

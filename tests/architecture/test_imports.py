@@ -23,7 +23,7 @@ import asterism
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "text", "files", "columns", "expressions", "operators", "windows", "joins",
-    "patterns", "matching", "row_patterns", "rules", "http", "discovery", "sinks", "sources", "trace", "spark", "testing",
+    "patterns", "matching", "row_patterns", "rules", "savepoints", "http", "discovery", "sinks", "sources", "trace", "spark", "testing",
     "console", "conformance", "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
@@ -33,7 +33,7 @@ ORDER_INSIDE = {
     "row_patterns": ["clause"],
     "rules": ["definition", "sets", "binding", "matching", "checking", "publishing"],
     "discovery": ["sources", "editing", "rest"],
-    "spark": ["session", "host", "progress", "rules", "api", "watching"],
+    "spark": ["session", "host", "savepoints", "progress", "rules", "api", "watching"],
     "cli": ["common", "rules"],
 }
 """Likewise the packages inside a package. The modules beside them come last."""

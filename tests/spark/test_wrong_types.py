@@ -28,11 +28,14 @@ from asterism import (
     TumblingWindows,
     as_of_join,
     connect,
+    create_savepoint,
     interval_join,
     match_recognize,
     multi_broadcast_join,
     multi_join,
     read_state,
+    rescale_checkpoint,
+    restore_savepoint,
     run,
     sql,
     window,
@@ -243,6 +246,24 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "read_state": (
         lambda spark, **wrong: read_state(**{"spark": spark, "checkpoint": "there/is/none"} | wrong),
         ["checkpoint", "operator", "operator_id", "batch_id"],
+    ),
+    "create_savepoint": (
+        lambda spark, **wrong: create_savepoint(
+            **{"spark": spark, "checkpoint": "there/is", "target": "/none"} | wrong
+        ),
+        ["checkpoint", "target"],
+    ),
+    "restore_savepoint": (
+        lambda spark, **wrong: restore_savepoint(
+            **{"spark": spark, "savepoint": "there/is", "checkpoint": "/none", "tasks": 1} | wrong
+        ),
+        ["savepoint", "checkpoint", "key_groups", "tasks"],
+    ),
+    "rescale_checkpoint": (
+        lambda spark, **wrong: rescale_checkpoint(
+            **{"spark": spark, "checkpoint": "there/is/none", "tasks": 1} | wrong
+        ),
+        ["checkpoint", "tasks", "key_groups"],
     ),
     "Side": (side, ["df", "on", "how", "select", "prefix"]),
     "multi_broadcast_join": (

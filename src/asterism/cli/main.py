@@ -15,8 +15,10 @@ from asterism.cli.demo import demo
 from asterism.cli.doctor import doctor
 from asterism.cli.explain import explain
 from asterism.cli.match import match
+from asterism.cli.rescale import rescale
 from asterism.cli.rules.commands import rules
 from asterism.cli.rules.rule_changes import apply, diff, rollback, wait
+from asterism.cli.savepoint import savepoint
 from asterism.cli.state import state
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace
@@ -29,7 +31,21 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (match, sql, validate, explain, trace, rules, state, conformance, compile_, doctor, demo):
+for command in (
+    match,
+    sql,
+    validate,
+    explain,
+    trace,
+    rules,
+    state,
+    savepoint,
+    rescale,
+    conformance,
+    compile_,
+    doctor,
+    demo,
+):
     main.add_command(command)
 for command in (diff, apply, rollback, wait):
     rules.add_command(command)

@@ -215,6 +215,23 @@ class BroadcastState:
             keep(_known, _VERSIONS, (self._key, index), version)
 
 
+def pages_of_entries(entries: Mapping[str, pa.Table]) -> tuple[bytes, dict[int, bytes]]:
+    """The index and the pages of parts of broadcast states that were not stored before.
+
+    :param entries: for each state its entries, in order, with the schema of the state
+    """
+    free = PageKind.BROADCAST_PART.free(())
+    version = _Version({})
+    pages: dict[int, bytes] = {}
+    for name, rows in entries.items():
+        version.index[name] = []
+        for part in _divided(rows):
+            page = next(free)
+            pages[page] = part
+            version.index[name].append((page, hashlib.blake2b(part, digest_size=_DIGEST).digest()))
+    return version.to_bytes(), pages
+
+
 def _are_in(version: _Version, entries: Mapping[str, Any], before: _Version) -> bool:
     """Whether *version* is the one before with these *entries*, encoded by this process, and from the same version."""
     return all(
@@ -248,8 +265,12 @@ def _entries_of(spec: StateSpec, parts: Sequence[pa.Table]) -> Any:
 def _parts_of(spec: StateSpec, entries: Any) -> list[bytes]:
     table = StateTable(spec, spec.schema.empty_table())
     table.replace(0, entries)
-    rows = table.settle(0)
-    cuts = _cuts(rows.column(NAME) if spec.key_type is not None else None, rows.num_rows)
+    return _divided(table.settle(0))
+
+
+def _divided(rows: pa.Table) -> list[bytes]:
+    """The entries of a state in parts."""
+    cuts = _cuts(rows.column(NAME) if NAME in rows.column_names else None, rows.num_rows)
     return [batch_to_bytes(rows.slice(begin, end - begin)) for begin, end in itertools.pairwise(cuts)]
 
 

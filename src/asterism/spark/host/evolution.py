@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from asterism.errors import StateError
 from asterism.operators.key_group import KeyGroupOperator
@@ -18,7 +16,7 @@ from asterism.operators.state.group_header import other_query
 from asterism.rules.matching.operator import DynamicCepOperator
 from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import check_key_groups_of
-from asterism.spark.session.settings import is_local
+from asterism.spark.session.checkpoints import local_folder
 
 LAST_OPERATOR = 0
 """The number that Spark gives to the last operator of a query, from which it numbers those before it."""
@@ -98,7 +96,7 @@ def offsets_of_log(text: str) -> list[Any]:
 
 def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
     """The time mode of the only operator of a checkpoint, which Spark does not allow to change; None: it is not known."""
-    folder = _folder(spark, checkpoint)
+    folder = local_folder(spark, checkpoint)
     if folder is not None and not (folder / "state").is_dir():
         return None  # to ask Spark takes a tenth of a second
     try:
@@ -111,7 +109,7 @@ def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
 
 def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
     """The newest offset log, by its number; more than one, if Spark reads them."""
-    folder = _folder(spark, checkpoint)
+    folder = local_folder(spark, checkpoint)
     if folder is not None:
         numbers = [int(path.name) for path in (folder / "offsets").glob("*") if path.name.isdigit()]
         return {n: (folder / "offsets" / str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
@@ -125,8 +123,3 @@ def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
     except PySparkException:  # there is no checkpoint yet
         return {}
     return {int(row.file_name): row.value for row in rows if row.file_name.isdigit()}
-
-
-def _folder(spark: SparkSession, checkpoint: str) -> Path | None:
-    """The folder of a checkpoint in a local file system, which this process can read; None: only Spark can."""
-    return None if is_remote() or not is_local(spark, checkpoint) else Path(checkpoint.removeprefix("file:"))

@@ -32,6 +32,7 @@ from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
+from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
 from asterism.spark.session.leases import checked
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
@@ -288,7 +289,7 @@ class _Queries:
 
     def run(self) -> StreamingQuery | None:
         """Start the query, and wait for its end if it has no trigger."""
-        checkpoint = resolved(self.spark, str(self.options.checkpoint))
+        checkpoint = current_checkpoint(self.spark, resolved(self.spark, str(self.options.checkpoint)))
         return replace(self, options=replace(self.options, checkpoint=checkpoint))._run()
 
     def _run(self) -> StreamingQuery | None:
@@ -337,6 +338,7 @@ class _Queries:
         :param place: of the :class:`asterism.spark.host.end_of_input.Drain` that ends it after the last data
         """
         checkpoint = str(self.options.checkpoint)
+        batches = restored_batches(self.spark, checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
         former = [int(offset["keyGroups"]) for offset in offsets]
         key_groups = self.options.key_groups or (former[-1] if former else new_key_groups(self.spark))
@@ -351,20 +353,22 @@ class _Queries:
             checkpoint=checkpoint if len(offsets) == 1 else None,
         )
         try:
-            return self._start(use, trigger)
+            return self._start(use, trigger, batches)
         except AnalysisException as error:
             if error.getCondition() != "DUPLICATED_METRICS_NAME":
                 raise
         # There is an upstream operator, whose mark was lost.
-        return self._start(replace(use, observation=unique_observation()), trigger)
+        return self._start(replace(use, observation=unique_observation()), trigger, batches)
 
     def sent_messages(self) -> dict[int, int]:
         """The number of messages that the control source of each operator has sent, of a checkpoint."""
         offsets = control_offsets(self.spark, str(self.options.checkpoint))
         return {number: offset["messages"] for number, offset in enumerate(offsets)}
 
-    def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
-        writer = writer_of(self.results(use)).foreachBatch(checked(self.write, self.options.checkpoint))
+    def _start(self, use: Use, trigger: Mapping[str, Any], batches: int) -> StreamingQuery:
+        """:param batches: how many micro-batches the sinks have seen before the first of the checkpoint"""
+        write = self.write if not batches else lambda rows, batch_id: self.write(rows, batches + batch_id)
+        writer = writer_of(self.results(use)).foreachBatch(checked(write, self.options.checkpoint))
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
         if self.options.name is not None:
             writer = writer.queryName(self.options.name)

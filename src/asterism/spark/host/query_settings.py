@@ -28,6 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from asterism.spark.host import versions
+from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
 from asterism.spark.session.leases import checked, leased
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
@@ -224,7 +225,13 @@ class _Writer:
 
     def _started(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if _CHECKPOINT in options:
-            self.option(_CHECKPOINT, options[_CHECKPOINT])
+            self.option(_CHECKPOINT, options.pop(_CHECKPOINT))
+        location, spark = self._asterism_start.checkpoint, self._asterism_start.spark
+        if location is not None:
+            current = current_checkpoint(spark, resolved(spark, location))
+            restored_batches(spark, current)  # an incomplete checkpoint is refused
+            if current != resolved(spark, location):
+                self.option(_CHECKPOINT, current)
         begin = getattr(super(), method)
         return self._asterism_start(lambda: begin(*arguments, **options))
 

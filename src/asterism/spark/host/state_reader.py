@@ -56,6 +56,7 @@ from asterism.rules.matching.stored_rules import matches_of_rules, processors_in
 from asterism.rules.sets.sets import processor_of
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
+from asterism.spark.session.checkpoints import current_checkpoint
 from asterism.spark.session.settings import configure_state_store
 from asterism.windows.stored_windows import (
     FUNCTION_KEYS,
@@ -146,12 +147,8 @@ def read_state(
             "read it through a symbolic link, or in a copy, whose path has no such character",
         )
     configure_state_store(spark)
-    try:
-        operators = spark.read.format("state-metadata").load(checkpoint).collect()
-    except PySparkException as error:
-        raise StateError(
-            f"there is no state of Asterism in {checkpoint}", str(error).strip().splitlines()[0], _PLACE
-        ) from None
+    checkpoint = current_checkpoint(spark, checkpoint)
+    operators = operators_in(spark, checkpoint)
     chosen = _chosen(checkpoint, operators, operator_id)
     number = int(chosen.maxBatchId if batch_id is None else batch_id)
     if not chosen.minBatchId <= number <= chosen.maxBatchId:
@@ -160,6 +157,19 @@ def read_state(
             f"It has that of the micro-batches {chosen.minBatchId} to {chosen.maxBatchId}.",
         )
     return StateReader(spark, checkpoint, int(chosen.operatorId), number, given)
+
+
+def operators_in(spark: SparkSession, checkpoint: str) -> list[Row]:
+    """What Spark's data source ``state-metadata`` tells about each stateful operator.
+
+    :raises StateError: there is none
+    """
+    try:
+        return spark.read.format("state-metadata").load(checkpoint).collect()
+    except PySparkException as error:
+        raise StateError(
+            f"there is no state of Asterism in {checkpoint}", str(error).strip().splitlines()[0], _PLACE
+        ) from None
 
 
 def _chosen(checkpoint: str, operators: Iterable[Row], operator_id: int | None) -> Row:
@@ -261,6 +271,14 @@ class StateReader:
     def _variable(self, name: str) -> DataFrame:
         reader = self._spark.read.format("statestore").option("stateVarName", name)
         return reader.option("operatorId", self.operator_id).option("batchId", self.batch_id).load(self._checkpoint)
+
+    def stored_headers(self) -> DataFrame:
+        """The header of each key group: ``key_group`` (its label), ``page`` (negative) and ``value``."""
+        return self._headers
+
+    def stored_pages(self) -> DataFrame:
+        """The pages of all key groups: ``key_group`` (its label), ``page`` and ``value``."""
+        return self._pages
 
     def _check(self, given: _Given | None) -> None:
         known = self._definition

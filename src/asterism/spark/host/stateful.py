@@ -456,6 +456,12 @@ def _control_rows(
     return reader.options(**{name: value for name, value in options.items() if value is not None}).load()
 
 
+def bootstrap_source(spark: SparkSession) -> DataFrame:
+    """CHUNKS without rows, of a control source that begins one micro-batch. No query continues its offset."""
+    reader = spark.readStream.format(_registered(spark, ControlSource))
+    return reader.options(keyGroups=0, definition="", timers="true").load()
+
+
 def _registered(spark: SparkSession, source: type[DataSource]) -> str:
     """Register a source, and return its name in this session."""
     name = source.name()

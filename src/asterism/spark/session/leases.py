@@ -78,6 +78,13 @@ def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[St
             _release(checkpoint, query)
 
 
+def runs_here(checkpoint: str) -> bool:
+    """Whether this process runs a query on a checkpoint."""
+    with _lock:
+        held = _held.get(checkpoint)
+        return held is not None and held.query is not None and held.query.isActive
+
+
 def _started(checkpoint: str) -> _Held | None:
     """The lease of a checkpoint that this process holds, for a query that starts."""
     with _lock:

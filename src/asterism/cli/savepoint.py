@@ -1,0 +1,82 @@
+"""The commands ``asterism savepoint``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from asterism.cli.common.local_spark import local_spark
+from asterism.cli.common.terminal import errors_explained, status_line
+
+
+@click.group(name="savepoint")
+def savepoint() -> None:
+    """The state of a stopped query in a portable form: for other key groups, another place, another version of Spark."""
+
+
+@savepoint.command(name="create")
+@click.argument("checkpoint")
+@click.argument("target")
+def create(checkpoint: str, target: str) -> None:
+    """Write the state in CHECKPOINT, and the positions of its sources, to the new folder TARGET.
+
+    The query must not be running. The checkpoint does not change.
+    """
+    from asterism.spark.savepoints.creating import create_savepoint
+
+    with errors_explained(), local_spark() as spark, status_line("writing the savepoint"):
+        create_savepoint(spark, checkpoint, target)
+
+
+@savepoint.command(name="restore")
+@click.argument("savepoint")
+@click.argument("checkpoint")
+@click.option("--key-groups", type=click.IntRange(1), help="The number of key groups. Default: that of the savepoint.")
+@click.option("--tasks", type=click.IntRange(1), help="The number of stateful tasks. Default: that of the savepoint.")
+def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int | None) -> None:
+    """Make the new CHECKPOINT from SAVEPOINT. The query that is started with it continues where the other one was stopped.
+
+    If the command is interrupted, repeat it.
+    """
+    from asterism.spark.savepoints.restoring import restore_savepoint
+
+    with errors_explained(), local_spark() as spark, status_line("restoring the savepoint"):
+        restore_savepoint(spark, savepoint, checkpoint, key_groups=key_groups, tasks=tasks)
+
+
+@savepoint.command(name="show")
+@click.argument("savepoint")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest without the definition of the state.")
+def show(savepoint: str, as_json: bool) -> None:
+    """Show what SAVEPOINT contains. Its rows can be read by anything that reads Parquet."""
+    from asterism.files.file_systems import opened, read_whole
+    from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+
+    with errors_explained():
+        files, path = opened(savepoint.rstrip("/"))
+        try:
+            text = read_whole(files, f"{path}/{MANIFEST}").decode()
+        except FileNotFoundError:
+            raise no_savepoint(savepoint) from None
+        Manifest.from_json(text, savepoint)
+    if not as_json:
+        _show(text)
+        return
+    document = json.loads(text)
+    if document["operator"] is not None:
+        del document["operator"]["definition"]
+    click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def _show(text: str) -> None:
+    document: dict[str, Any] = json.loads(text)
+    operator, query = document["operator"], document["query"]
+    kind = "no state" if operator is None else operator["kind"]
+    click.echo(
+        f"{kind} after micro-batch {query['batch_id']}, of {document['created']}: {document['key_groups']} key groups, "
+        f"{document['tasks']} tasks; Asterism {document['asterism']}, Spark {document['spark']}"
+    )
+    for name, count in document["counts"].items():
+        click.echo(f"{name}: {count:,} rows")

@@ -1,0 +1,429 @@
+"""The pages of operators as one row for each key, and back.
+
+A row has the key and its *state*: a struct whose fields are mostly lists, such as the partial matches of the key and their
+events. References between the lists of a key, such as from a partial match to its first event, are positions in these lists. So
+a row is complete in itself: rows can be moved to other key groups, removed, and read without the rest.
+
+See docs/decisions/0128.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints, cast_table, cast_to, one_chunk
+from asterism.columns.groups import first_rows, group_codes, offsets_of
+from asterism.columns.time import BEFORE_TIME
+from asterism.errors import StateError
+from asterism.matching.key_rows import KeyRows
+from asterism.matching.page import NO_EVENT, Page
+from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
+from asterism.operators.operator import EVENTS
+from asterism.operators.state.keyed_state import KEY
+from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
+from asterism.operators.state.state_store import (
+    additions_from_bytes,
+    tables_by_name,
+    tables_to_bytes,
+    with_additions,
+)
+from asterism.operators.stored_state import of_keys
+from asterism.row_patterns.stored_searches import ROWS
+from asterism.savepoints.nested import (
+    as_structs,
+    as_table,
+    list_of_rows,
+    listed,
+    owners_of,
+    sizes_of,
+    unlisted,
+    without,
+)
+from asterism.windows.plan import UNFIRED
+from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
+from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
+
+_NOTHING = np.empty(0, np.int64)
+_EMPTIED = "emptied"
+State = Mapping[str, pa.Array]
+"""The state of keys: the fields by name, with a value for each key."""
+
+
+class KeyStates(ABC):
+    """Reads and writes the pages of an operator.
+
+    :ivar keys: the key columns, as they are stored
+    :ivar fields: the fields of the state
+    """
+
+    keys: pa.Schema
+    fields: pa.Schema
+
+    def __init__(self, definition: StateDefinition) -> None:
+        self.definition = definition
+
+    @abstractmethod
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        """The keys of a page, and the state of each."""
+
+    @abstractmethod
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        """A page of *keys*, each of them once, with their *state*."""
+
+
+def key_states(definition: StateDefinition) -> KeyStates:
+    """:raises StateError: there are no savepoints of such operators"""
+    kind = _KINDS.get(definition.kind)
+    if kind is None:
+        raise StateError(
+            "there are no savepoints of queries with rules",
+            hint="drain the query (drain=True), which empties its state, and begin a new checkpoint",
+        )
+    return kind(definition)
+
+
+class _OfPattern(KeyStates):
+    """Events in the order of the page; nodes, each an event that was accepted in a stage after the parent node."""
+
+    NODES, PARTIAL, WAITING, TIMERS = "nodes", "partial_matches", "waiting_matches", "timers"
+    _EVENT: ClassVar = [("time", pa.int64()), ("position", pa.int64())]
+    _NODE = pa.schema([("event", pa.int64()), ("stage", pa.int64()), ("parent", pa.int64())])
+    _ROW = pa.schema([("event", pa.int64()), ("node", pa.int64()), ("state", pa.int64())])
+
+    def __init__(self, definition: StateDefinition) -> None:
+        super().__init__(definition)
+        self.keys, self.events = definition.tables[KEYS_TABLE], definition.tables[EVENTS]
+        self.fields = pa.schema(
+            [
+                (EVENTS, list_of_rows(pa.schema([*pa.schema(self._EVENT), *self.events]))),
+                (self.NODES, list_of_rows(self._NODE)),
+                (self.PARTIAL, list_of_rows(self._ROW)),
+                (self.WAITING, list_of_rows(self._ROW)),
+                (self.TIMERS, pa.list_(pa.int64())),
+            ]
+        )
+
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        whole = Page.from_bytes(page, self.keys, self.events)
+        count = whole.keys.num_rows
+        whole = whole.of(np.arange(count))  # without what nothing refers to
+        rows = whole.rows
+        of_runs, of_waiting = (np.repeat(np.arange(count), np.diff(at)) for at in (rows.run_at, rows.waiting_at))
+        of_nodes = _owners_of_nodes(
+            whole.nodes, np.concatenate([rows.run_rows, rows.waiting_rows]), np.concatenate([of_runs, of_waiting])
+        )
+        of_events = np.zeros(len(whole.times), np.int64)
+        of_events[whole.nodes[:, 0]] = of_nodes
+        event_place, node_place = _places(of_events, count), _places(of_nodes, count)
+        nodes = whole.nodes.copy()
+        nodes[:, 0] = event_place[nodes[:, 0]]
+        has_parent = nodes[:, 2] >= 0
+        nodes[has_parent, 2] = node_place[nodes[has_parent, 2]]
+        events = pa.table([pa.array(whole.times), pa.array(whole.positions), *whole.events.columns],
+                          names=[*dict(self._EVENT), *self.events.names])  # fmt: skip
+        return whole.keys, {
+            EVENTS: listed(as_structs(events), of_events, count),
+            self.NODES: listed(_structs(nodes, self._NODE), of_nodes, count),
+            self.PARTIAL: listed(_structs(_moved(rows.run_rows, event_place, node_place), self._ROW), of_runs, count),
+            self.WAITING: listed(
+                _structs(_moved(rows.waiting_rows, event_place, node_place), self._ROW), of_waiting, count
+            ),
+            self.TIMERS: listed(
+                pa.array(rows.timer_rows[:, 0]), np.repeat(np.arange(count), np.diff(rows.timer_at)), count
+            ),
+        }
+
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        events, _ = unlisted(state[EVENTS])
+        event_at, node_at = (offsets_of(sizes_of(state[name]))[:-1] for name in (EVENTS, self.NODES))
+        nodes, of_nodes = _numbers(state[self.NODES])
+        nodes[:, 0] += event_at[of_nodes]
+        nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
+        parts: list[Ints] = []
+        for name in (self.PARTIAL, self.WAITING):
+            rows, of_rows = _numbers(state[name])
+            refers = rows[:, 1] >= 0
+            rows[refers, 0] += event_at[of_rows[refers]]
+            rows[refers, 1] += node_at[of_rows[refers]]
+            parts += offsets_of(sizes_of(state[name])), rows
+        timers = state[self.TIMERS]
+        parts += offsets_of(sizes_of(timers)), _ints(timers.flatten()).reshape(-1, 1)
+        times, positions = (_ints(one_chunk(events.column(name))) for name in dict(self._EVENT))
+        kept = pa.table([cast_to(events.column(f.name), f.type) for f in self.events], schema=self.events)
+        if not self.events.names:
+            kept = events.select([])
+        return Page(keys, kept, times, positions, nodes, KeyRows(*parts)).to_bytes()
+
+
+def _owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
+    """For each node the key of the rows that lead to it. Every node has one."""
+    of_nodes = np.full(len(nodes), -1, np.int64)
+    refers = rows[:, 1] >= 0
+    at, of_at = rows[refers, 1], owners[refers]
+    while len(at):
+        of_nodes[at] = of_at
+        parents = nodes[at, 2]
+        new = parents >= 0
+        new[new] = of_nodes[parents[new]] < 0
+        at, of_at = parents[new], of_at[new]
+    return of_nodes
+
+
+def _places(owners: Ints, count: int) -> Ints:
+    """For each item its place among those of its owner."""
+    order = np.argsort(owners, kind="stable")
+    begins = offsets_of(np.bincount(owners, minlength=count))[:-1]
+    places = np.empty(len(owners), np.int64)
+    places[order] = np.arange(len(owners)) - begins[owners[order]]
+    return places
+
+
+def _moved(rows: Ints, event_place: Ints, node_place: Ints) -> Ints:
+    moved = rows.copy()
+    refers = (rows[:, 1] >= 0) & (rows[:, 0] != NO_EVENT)
+    moved[refers, 0], moved[refers, 1] = event_place[rows[refers, 0]], node_place[rows[refers, 1]]
+    return moved
+
+
+def _structs(numbers: Ints, schema: pa.Schema) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.array(column) for column in numbers.T], fields=list(schema))
+
+
+def _numbers(lists: pa.ListArray) -> tuple[Ints, Ints]:
+    """The numbers in lists of structs, a row for each struct, and the owner of each row."""
+    rows, owners = unlisted(lists)
+    return np.stack([_ints(one_chunk(column)) for column in rows.columns], 1), owners
+
+
+def _ints(array: pa.Array) -> Ints:
+    numbers: Ints = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=True)
+    return numbers
+
+
+class _OfRowPattern(KeyStates):
+    """The rows of the key that are not decided or may still be read, and the progress of its search."""
+
+    PROGRESS = "search"
+
+    def __init__(self, definition: StateDefinition) -> None:
+        super().__init__(definition)
+        self.keys = pa.schema([f for f in definition.tables[KEYS_TABLE] if not f.name.startswith("p:")])
+        self.progress = without(definition.tables[KEYS_TABLE], self.keys.names)
+        self.rows = definition.tables[ROWS]
+        self.fields = pa.schema([(self.PROGRESS, pa.struct(list(self.progress))), (ROWS, list_of_rows(self.rows))])
+
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        tables = tables_by_name(page, self.definition.tables)
+        keys, rows = tables[KEYS_TABLE], tables[ROWS]
+        sizes = keys.column("p:rows").to_numpy()
+        lists = listed(as_structs(rows), np.repeat(np.arange(len(sizes)), sizes), len(sizes))
+        return keys.select(self.keys.names), {self.PROGRESS: as_structs(keys.select(self.progress.names)), ROWS: lists}
+
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        progress = as_table(state[self.PROGRESS])
+        whole = pa.table([*keys.columns, *progress.columns], schema=self.definition.tables[KEYS_TABLE])
+        return tables_to_bytes([whole, cast_table(unlisted(state[ROWS])[0], self.rows)])
+
+
+class _OfJoin(KeyStates):
+    """The rows of each input that may still join others."""
+
+    def __init__(self, definition: StateDefinition) -> None:
+        super().__init__(definition)
+        first = next(iter(definition.tables.values()))
+        self.keys = pa.schema([field for field in first if field.name.startswith("k:")])
+        self.rows = {name: without(schema, self.keys.names) for name, schema in definition.tables.items()}
+        self.fields = pa.schema([(name, list_of_rows(schema)) for name, schema in self.rows.items()])
+
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        tables = tables_by_name(page, self.definition.tables)
+        keys, of_tables = _keys_in([table.select(self.keys.names) for table in tables.values()])
+        state = {
+            name: listed(as_structs(table.select(self.rows[name].names)), owners, keys.num_rows)
+            for (name, table), owners in zip(tables.items(), of_tables, strict=True)
+        }
+        return keys, state
+
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        tables = []
+        for name, schema in self.definition.tables.items():
+            rows, owners = unlisted(state[name])
+            tables.append(_with_keys(keys, owners, rows, schema))
+        return tables_to_bytes(tables)
+
+
+def _keys_in(tables: list[pa.Table]) -> tuple[pa.Table, list[Ints]]:
+    """The distinct keys of several tables, and for each table the key of each row."""
+    keys = pa.concat_tables(tables)
+    codes, count = group_codes(keys)
+    ends = np.cumsum([table.num_rows for table in tables])[:-1]
+    return keys.take(pa.array(first_rows(codes, count))), np.split(codes, ends)
+
+
+def _with_keys(keys: pa.Table, owners: Ints, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    of_rows = keys.take(pa.array(owners))
+    columns = [(of_rows if f.name in of_rows.column_names else rows).column(f.name) for f in schema]
+    return pa.table([cast_to(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+class _OfOperator(KeyStates):
+    """The entries of each keyed state, the timers, and the elements that wait to be selected."""
+
+    def __init__(self, definition: StateDefinition) -> None:
+        super().__init__(definition)
+        self.tables = of_keys(definition.tables)
+        self.keys = self.tables[KEYS_TABLE]
+        self.fields = pa.schema(
+            [(name, list_of_rows(without(schema, [KEY]))) for name, schema in self.tables.items() if name != KEYS_TABLE]
+        )
+
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        tables = tables_by_name(page, self.tables)
+        keys = tables.pop(KEYS_TABLE)
+        return keys, {name: _by_index(rows, keys.num_rows) for name, rows in tables.items()}
+
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        rest = [_with_index(state[name], schema) for name, schema in self.tables.items() if name != KEYS_TABLE]
+        return tables_to_bytes([keys, *rest])
+
+
+def _by_index(rows: pa.Table, count: int) -> pa.ListArray:
+    """The rows of a table by their column KEY, which has the index of their owner."""
+    owners = rows.column(KEY).to_numpy().astype(np.int64)
+    return listed(as_structs(rows.drop_columns([KEY])), owners, count)
+
+
+def _with_index(lists: pa.ListArray, schema: pa.Schema) -> pa.Table:
+    rows, owners = unlisted(lists)
+    columns = [pa.array(owners) if f.name == KEY else rows.column(f.name) for f in schema]
+    return pa.table([cast_to(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+class _OfWindows(KeyStates):
+    """The windows of the key, each with its elements or aggregates; the states of a window function."""
+
+    SEEN, ELEMENTS, ADDED, WORDS = "seen", "elements", "added", "words"
+    _ADDED = pa.schema([(UNFIRED, pa.int64()), (_EMPTIED, pa.int64()), (SESSION_ID, pa.string()), (REPLACES, IDS)])
+
+    def __init__(self, definition: StateDefinition) -> None:
+        super().__init__(definition)
+        tables = definition.tables
+        panes = tables[PANES]
+        self.keys = pa.schema(list(panes)[: panes.get_field_index("start")])
+        self.panes = without(panes, self.keys.names)
+        self.by_key = [name for name in tables if name.startswith(FUNCTION_STATE)]
+        self.by_window = [name for name in tables if name.startswith(WINDOW_STATE)]
+        self.has_rows = "rows" in tables
+        fields = [f if f.name != self.WORDS else pa.field(f.name, pa.list_(pa.int64())) for f in self.panes]
+        if self.has_rows:
+            fields.append(pa.field(self.ELEMENTS, list_of_rows(tables["rows"])))
+        fields += [pa.field(name, list_of_rows(without(tables[name], [KEY]))) for name in self.by_window]
+        fields.append(pa.field(self.ADDED, pa.struct(list(self._ADDED))))
+        self.fields = pa.schema(
+            [
+                (self.SEEN, pa.int64()),
+                (PANES, pa.list_(pa.struct(fields))),
+                *((name, list_of_rows(without(tables[name], [KEY]))) for name in self.by_key),
+            ]
+        )
+
+    def read(self, page: bytes) -> tuple[pa.Table, State]:
+        tables = tables_by_name(page, self.definition.tables)
+        panes = tables[PANES]
+        seen = next(iter(tables["seen"].column(0).to_pylist()), BEFORE_TIME)
+        with_state = tables.get(FUNCTION_KEYS, panes.select(self.keys.names).slice(0, 0))
+        keys, (of_panes, of_states) = _keys_in([panes.select(self.keys.names), with_state])
+        count = panes.num_rows
+        columns = {f.name: one_chunk(panes.column(f.name)) for f in self.panes}
+        columns[self.WORDS] = _variable(columns[self.WORDS])
+        if self.has_rows:
+            sizes = panes.column("count").to_numpy()
+            columns[self.ELEMENTS] = listed(as_structs(tables["rows"]), np.repeat(np.arange(count), sizes), count)
+        columns |= {name: _by_index(tables[name], count) for name in self.by_window}
+        columns[self.ADDED] = self._added(additions_from_bytes(page, len(tables)), count)
+        state: dict[str, pa.Array] = {
+            self.SEEN: pa.array(np.full(keys.num_rows, seen, np.int64)),
+            PANES: listed(as_structs(pa.table(columns)), of_panes, keys.num_rows),
+        }
+        for name in self.by_key:
+            owners = of_states[tables[name].column(KEY).to_numpy()]
+            state[name] = listed(as_structs(tables[name].drop_columns([KEY])), owners, keys.num_rows)
+        return keys, state
+
+    def _added(self, added: pa.Table | None, count: int) -> pa.StructArray:
+        if added is None:
+            return pa.nulls(count, pa.struct(list(self._ADDED)))
+        defaults = {_EMPTIED: pa.array(np.zeros(count, np.int64)), REPLACES: pa.array([[]] * count, IDS)}
+        columns = [
+            one_chunk(added.column(f.name)).cast(f.type)
+            if f.name in added.column_names
+            else defaults.get(f.name, pa.nulls(count, f.type))
+            for f in self._ADDED
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self._ADDED))
+
+    def written(self, keys: pa.Table, state: State) -> bytes:
+        schemas = self.definition.tables
+        panes, of_panes = unlisted(state[PANES])
+        words = one_chunk(panes.column(self.WORDS)).flatten()
+        width = schemas[PANES].field(self.WORDS).type.list_size
+        at = panes.column_names.index(self.WORDS)
+        fixed = panes.set_column(at, self.WORDS, pa.FixedSizeListArray.from_arrays(words, width))
+        # A page was written at a watermark. Nothing of it was due until the last one that its key group has seen.
+        seen = max(state[self.SEEN].to_pylist(), default=BEFORE_TIME)
+        tables = {
+            "seen": pa.table({"seen": [seen]}, schema=schemas["seen"]),
+            PANES: _with_keys(keys, of_panes, fixed, schemas[PANES]),
+        }
+        if self.has_rows:
+            tables["rows"] = cast_table(unlisted(one_chunk(panes.column(self.ELEMENTS)))[0], schemas["rows"])
+        if FUNCTION_KEYS in schemas:
+            counts = [sizes_of(state[name]) for name in self.by_key]
+            chosen = np.flatnonzero(np.sum(counts, axis=0))
+            tables[FUNCTION_KEYS] = keys.take(pa.array(chosen))
+            for name in self.by_key:
+                tables[name] = _with_index(state[name].take(pa.array(chosen)), schemas[name])
+            for name in self.by_window:
+                tables[name] = _with_index(one_chunk(panes.column(name)), schemas[name])
+        value = tables_to_bytes([tables[name] for name in schemas])
+        return with_additions(value, self._additions(panes))
+
+    def _additions(self, panes: pa.Table) -> pa.Table | None:
+        """What is added to a page, if one of the pages of its panes had it."""
+        added = one_chunk(panes.column(self.ADDED))
+        if added.null_count == len(added):
+            return None
+        is_null = added.is_null().to_numpy(zero_copy_only=False)
+        rows = as_table(added)
+        firings, counts = (_ints(one_chunk(panes.column(name))) for name in ("firings", "count"))
+        unfired, emptied = (_ints(one_chunk(rows.column(name)).fill_null(0)) for name in (UNFIRED, _EMPTIED))
+        columns = {
+            UNFIRED: pa.array(np.where(is_null, np.where(firings == 0, counts, 0), unfired)),
+            _EMPTIED: pa.array(np.where(is_null, 0, emptied)),
+        }
+        if rows.column(SESSION_ID).null_count < rows.num_rows:
+            replaces = [ids or [] for ids in rows.column(REPLACES).to_pylist()]
+            columns |= {SESSION_ID: one_chunk(rows.column(SESSION_ID)), REPLACES: pa.array(replaces, IDS)}
+        return pa.table(columns)
+
+
+def _variable(lists: pa.FixedSizeListArray) -> pa.ListArray:
+    width = lists.type.list_size
+    values = np.asarray(lists.values.to_numpy()).reshape(-1, width)[lists.offset : lists.offset + len(lists)]
+    return listed(pa.array(values.ravel()), np.repeat(np.arange(len(lists)), width), len(lists))
+
+
+assert (FUNCTION_STATE, WINDOW_STATE) == STATES_OF_WINDOW_FUNCTIONS
+_KINDS: dict[OperatorKind, type[KeyStates]] = {
+    OperatorKind.PATTERN: _OfPattern,
+    OperatorKind.ROW_PATTERN: _OfRowPattern,
+    OperatorKind.WINDOWS: _OfWindows,
+    OperatorKind.JOIN: _OfJoin,
+    OperatorKind.OPERATOR: _OfOperator,
+}
+__all__ = ["KeyStates", "State", "key_states", "owners_of"]

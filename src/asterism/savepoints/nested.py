@@ -1,0 +1,60 @@
+"""Rows as lists by owner, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.groups import offsets_of
+
+
+def as_structs(rows: pa.Table) -> pa.StructArray:
+    """The rows of a table as one column. It has at least one column."""
+    columns = [one_chunk(column) for column in rows.columns]
+    fields = [pa.field(name, column.type) for name, column in zip(rows.column_names, columns, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=fields)
+
+
+def as_table(structs: pa.StructArray) -> pa.Table:
+    return pa.table(structs.flatten(), schema=pa.schema(list(structs.type)))
+
+
+def listed(values: pa.Array, owners: Ints, count: int) -> pa.ListArray:
+    """For each of *count* owners, the list of its values, in their order.
+
+    :param owners: for each value its owner
+
+    >>> listed(pa.array(["a", "b", "c"]), np.array([1, 0, 1]), 3).to_pylist()
+    [['b'], ['a', 'c'], []]
+    """
+    if len(owners) and (owners[1:] < owners[:-1]).any():
+        order = np.argsort(owners, kind="stable")
+        values, owners = values.take(pa.array(order)), owners[order]
+    offsets = offsets_of(np.bincount(owners, minlength=count))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def sizes_of(lists: pa.ListArray) -> Ints:
+    sizes: Ints = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    return sizes
+
+
+def owners_of(lists: pa.ListArray) -> Ints:
+    """For each value in *lists* the index of its list."""
+    return np.repeat(np.arange(len(lists)), sizes_of(lists))
+
+
+def unlisted(lists: pa.ListArray) -> tuple[pa.Table, Ints]:
+    """The rows in lists of structs, and the owner of each."""
+    return as_table(lists.flatten()), owners_of(lists)
+
+
+def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in names])
+
+
+def list_of_rows(schema: pa.Schema) -> pa.DataType:
+    return pa.list_(pa.struct(list(schema)))

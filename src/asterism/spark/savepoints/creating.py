@@ -1,0 +1,298 @@
+"""Writes the state of a stopped query as a savepoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.arguments import expect, expect_string
+from asterism.errors import StateError
+from asterism.operators.state.broadcast_state import parts_in
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import BROADCAST_PAGE
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
+from asterism.savepoints.key_groups import (
+    KEY_GROUP,
+    KEY_HASH,
+    POSITION,
+    THE_KEY,
+    Summary,
+    broadcast_tables,
+    is_of_keys,
+    rows_of_page,
+    rows_schema,
+    several_definitions,
+    waiting_in,
+    waiting_rows,
+)
+from asterism.savepoints.key_states import KeyStates, key_states
+from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
+from asterism.savepoints.offset_log import key_groups_in
+from asterism.savepoints.plain_types import as_plain, plain_schema
+from asterism.spark.host.column_types import spark_schema
+from asterism.spark.host.partitioning import group_of, label
+from asterism.spark.host.state_reader import StateReader, operators_in, read_state
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
+from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.settings import resolved, settings
+from asterism.text.printable import quoted_name
+
+ROWS = "keys"
+"""The folder of the state by key. Those of waiting events and broadcast state have the names of inputs and states in them."""
+PARQUET = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+}
+"""Settings with which times and names are written and read as they are."""
+_Batches = Iterator[pa.RecordBatch]
+
+
+def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
+    """Write the state of a stopped query to a folder, from which :func:`restore_savepoint` makes a checkpoint: with another
+    number of key groups, at another place, or for another version of Spark.
+
+    The folder has Parquet files with a row for each key, each event that waits, and each entry of broadcast state; and
+    ``manifest.json``, which is written last. The checkpoint does not change.
+
+    :param checkpoint: the checkpoint location of a query with one operator, which is not running
+    :param target: a new folder
+    :raises StateError: there is no such checkpoint; it belongs to a query with rules or with several stateful operators; release
+        0.1.0 has written its state; it runs; or *target* has files
+    :raises CheckpointInUseError: another process runs the query
+
+    Source: Flink, Savepoints (canonical format). docs/savepoints.md has a runnable example.
+    """
+    expect(StateError, spark, SparkSession, "create_savepoint needs a SparkSession")
+    for location, what in ((checkpoint, "checkpoint"), (target, "target")):
+        expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
+    source = StoredFolder.of(spark, current_checkpoint(spark, resolved(spark, checkpoint)))
+    folder = StoredFolder.of(spark, target)
+    if folder.names():
+        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    with leased(spark, source.location):
+        if runs_here(source.location):
+            raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
+        _create(spark, source, folder)
+
+
+def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder) -> None:
+    _check_operators(spark, source.location)
+    state = read_state(spark, source.location)
+    position = _position(source, state)
+    headers, summary = _summary(state)
+    key_groups = key_groups_in(position.offsets)[-1]
+    counts = {}
+    if summary is not None:
+        written = _SavepointTables(spark, folder, state, summary, headers, key_groups)
+        with settings(spark, PARQUET):
+            counts = written.all()
+    if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
+        raise StateError(
+            "the query runs: it has begun a micro-batch while its savepoint was written",
+            hint="stop it, and remove the folder of this savepoint",
+        )
+    [operator] = operators_in(spark, source.location)
+    mode = json.loads(operator.operatorProperties)["timeMode"]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    manifest = Manifest(
+        version("asterism"),
+        spark.version,
+        now,
+        position,
+        mode,
+        key_groups,
+        int(operator.numPartitions),
+        summary,
+        counts,
+    )
+    (source / "sources").copy_to(folder / "sources")
+    folder.write(MANIFEST, manifest.to_json())
+
+
+def _check_operators(spark: SparkSession, checkpoint: str) -> None:
+    operators = operators_in(spark, checkpoint)
+    if len(operators) > 1:
+        names = ", ".join(sorted(row.operatorName for row in operators))
+        raise StateError(
+            "the query has several stateful operators",
+            f"Operators: {names}",
+            "there are savepoints of queries with one operator",
+        )
+
+
+def _position(source: StoredFolder, state: StateReader) -> QueryPosition:
+    offsets, commits = source / "offsets", source / "commits"
+    last = max(commits.numbers(), default=None)
+    log, commit = offsets.read(str(last)), commits.read(str(last))
+    query = source.read("metadata")
+    if last is None or last != state.batch_id or log is None or commit is None or query is None:
+        raise StateError(f"the checkpoint {source.location} has no completed micro-batch whose state can be read")
+    restored = json.loads(source.read(RESTORED) or "{}")
+    batches = int(restored.get("batches", 0))
+    return QueryPosition(json.loads(query)["id"], last, batches, log, commit, offsets.read(str(last + 1)))
+
+
+def _summary(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:
+    """The headers of the key groups by their labels, and what they have in common; None: there is no state."""
+    rows = state.stored_headers().collect()
+    headers = {int(row.key_group): GroupHeader.from_bytes(bytes(row.value)) for row in rows if row.value is not None}
+    if not headers:
+        if not state.stored_pages().isEmpty():  # a broadcast state without a key and a watermark has no definition yet
+            raise StateError(
+                "there is broadcast state, and no other state that says what it consists of",
+                hint="let the query process an element with a key, and stop it again",
+            )
+        return {}, None
+    if len(state.definitions) > 1:
+        raise several_definitions()
+    if not state.definitions:
+        raise StateError(
+            "an earlier release has written this state, without its names and types",
+            hint="let the query process a micro-batch with data with this release, and stop it again",
+        )
+    return headers, Summary.of(state.definitions[0], list(headers.values()))
+
+
+@dataclass(frozen=True)
+class _SavepointTables:
+    """Writes the tables of a savepoint."""
+
+    spark: SparkSession
+    folder: StoredFolder
+    state: StateReader
+    summary: Summary
+    headers: Mapping[int, GroupHeader]
+    key_groups: int
+
+    def all(self) -> dict[str, int]:
+        """Write all tables, and return how many rows each has."""
+        counts = {ROWS: self._keys()}
+        for number, (name, schema) in enumerate(self.summary.definition.inputs.items()):
+            if any(header.is_waiting(number) for header in self.headers.values()):
+                counts[folder_of_waiting(name)] = self._waiting(number, schema, folder_of_waiting(name))
+        for name, schema in broadcast_tables(self.summary.definition).items():
+            count = self._broadcast(name, schema)
+            if count:
+                counts[folder_of_broadcast(name)] = count
+        return counts
+
+    def _keys(self) -> int:
+        states = key_states(self.summary.definition)
+        definition, headers = self.summary.definition, self.headers
+        schema = plain_schema(rows_schema(states))
+
+        def decode(batches: _Batches) -> _Batches:
+            reader: KeyStates = key_states(definition)
+            for batch in batches:
+                groups, numbers = (batch.column(name).to_pylist() for name in (KEY_GROUP, "page"))
+                for group, number, value in zip(groups, numbers, batch.column("value"), strict=True):
+                    if is_of_keys(number):
+                        rows = rows_of_page(reader, group_of(group), headers[group], number, value.as_py())
+                        yield from as_plain(rows).to_batches()
+
+        rows = self.state.stored_pages().mapInArrow(decode, spark_schema(schema))
+        keys = [F.col(THE_KEY).getField(f.name.removeprefix("k:")) for f in states.keys]
+        return self._write(rows.withColumn(KEY_HASH, self._hash(definition, keys)), ROWS)
+
+    def _waiting(self, number: int, prepared: pa.Schema, name: str) -> int:
+        keys = [column for column in prepared.names if column.startswith("k:")]
+        labels = sorted(self.headers, key=group_of)
+        if not keys:  # a broadcast input: all key groups have the same
+            labels = labels[:1]
+        places = {(group, place): first for group in labels for place, first in waiting_in(self.headers[group], number)}
+        buffers = {group: self.headers[group].buffers[number] for group in labels if (group, None) in places}
+        schema = plain_schema(pa.schema([(KEY_GROUP, pa.int32()), (POSITION, pa.int64()), *prepared]))
+
+        def decode(batches: _Batches) -> _Batches:
+            for batch in batches:
+                groups, numbers = (batch.column(column).to_pylist() for column in (KEY_GROUP, "page"))
+                for group, page, value in zip(groups, numbers, batch.column("value"), strict=True):
+                    place = None if page < 0 else page
+                    if (group, place) in places:
+                        stored = buffers[group] if place is None else value.as_py()
+                        rows = waiting_rows(prepared, group_of(group), places[group, place], stored)
+                        yield from as_plain(rows).to_batches()
+
+        stored = self.state.stored_pages().unionByName(self.state.stored_headers())
+        rows = stored.mapInArrow(decode, spark_schema(schema))
+        if keys:
+            rows = rows.withColumn(KEY_HASH, self._hash(self.summary.definition, [F.col(quoted_name(k)) for k in keys]))
+        return self._write(rows, name, checked=bool(keys))
+
+    def _hash(self, definition: StateDefinition, keys: list[Column]) -> Column:
+        """As :func:`asterism.spark.host.stateful.hash_of`."""
+        return F.xxhash64(*keys) if definition.keys.names else F.lit(0).cast("long")
+
+    def _write(self, rows: DataFrame, name: str, *, checked: bool = True) -> int:
+        location = f"{self.folder.location}/{name}"
+        rows.write.parquet(location)
+        written = self.spark.read.parquet(location)
+        if not checked:
+            return written.count()
+        wrong = F.sum((group_column(F.col(KEY_HASH), self.key_groups) != F.col(KEY_GROUP)).cast("int"))
+        counted = written.agg(F.count("*").alias("rows"), wrong.alias("wrong")).first()
+        assert counted is not None
+        if counted.wrong:
+            raise StateError(
+                "the keys cannot be divided in another way",
+                f"{counted.wrong:,} of {counted.rows:,} are in another key group than that of their hash. The elements of the "
+                "query have no key and are distributed, or the type of the key is not known.",
+            )
+        return int(counted.rows)
+
+    def _broadcast(self, name: str, schema: pa.Schema) -> int:
+        group = min(self.headers, key=group_of)
+        pages = self.state.stored_pages().where(F.col(KEY_GROUP) == group)
+        index = pages.where(F.col("page") == BROADCAST_PAGE).first()
+        if index is None:
+            return 0
+        if kind_of(bytes(index.value)) == Record.TABLES:
+            raise several_definitions()
+        parts = parts_in(bytes(index.value), name)
+        order = {page: number for number, page in enumerate(parts)}
+        with_position = plain_schema(pa.schema([(POSITION, pa.int64()), *schema]))
+
+        def decode(batches: _Batches) -> _Batches:
+            for batch in batches:
+                for page, value in zip(batch.column("page").to_pylist(), batch.column("value"), strict=True):
+                    rows = batch_from_bytes(value.as_py(), schema)
+                    positions = [(order[page] << 32) + number for number in range(rows.num_rows)]
+                    table = pa.table([pa.array(positions, pa.int64()), *rows.columns], names=with_position.names)
+                    yield from as_plain(table).to_batches()
+
+        if not parts:
+            return 0
+        rows = pages.where(F.col("page").isin(parts)).mapInArrow(decode, spark_schema(with_position))
+        return self._write(rows.coalesce(1), folder_of_broadcast(name), checked=False)
+
+
+def folder_of_waiting(name: str) -> str:
+    return f"waiting_{name}"
+
+
+def folder_of_broadcast(name: str) -> str:
+    return f"broadcast_{name}"
+
+
+def group_column(key_hash: Column, key_groups: int) -> Column:
+    """The key group of a key hash, which is a number without a sign."""
+    n = F.lit(key_groups)
+    beyond = F.when(key_hash < 0, F.lit(2**64 % key_groups)).otherwise(F.lit(0))
+    return F.pmod(F.pmod(key_hash, n) + beyond, n)
+
+
+def label_column(group: Column, key_groups: int) -> Column:
+    """The label of a key group."""
+    labels = F.array(*(F.lit(label(number)) for number in range(key_groups)))
+    return F.element_at(labels, group.cast("int") + 1)

@@ -1,0 +1,49 @@
+"""Gives a checkpoint another number of tasks and key groups, in place."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import SparkSession
+
+from asterism.arguments import expect, expect_number, expect_string
+from asterism.errors import StateError
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.spark.savepoints.creating import create_savepoint
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.savepoints.restoring import restore_savepoint
+from asterism.spark.session.checkpoints import CURRENT
+
+_NAME, _PART = "rescaled-", ".savepoint"
+
+
+def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_groups: int | None = None) -> None:
+    """Give the checkpoint of a stopped query another number of stateful tasks and key groups. The query continues with the same
+    location.
+
+    The new state and logs are in a folder of the checkpoint. A file that is written last says so: until then, the query continues
+    with the former ones, also if this function was interrupted. The former ones remain.
+
+    :param tasks: the number of stateful tasks
+    :param key_groups: Default: four for each task, at least 8
+    :raises StateError: as :func:`asterism.create_savepoint`
+
+    Source: Flink, "Elastic Scaling", which rescales a job from its savepoint. docs/savepoints.md has an example.
+    """
+    expect(StateError, spark, SparkSession, "rescale_checkpoint needs a SparkSession")
+    expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
+    for name, number in (("tasks", tasks), ("key_groups", key_groups)):
+        if number is not None or name == "tasks":
+            expect_number(StateError, number, name, least=1, most=MAX_KEY_GROUPS)
+    groups = key_groups or min(max(4 * tasks, 8), MAX_KEY_GROUPS)
+    if groups < tasks:
+        raise StateError(f"{tasks:,} tasks need as many key groups, not {groups:,}", hint=f"key_groups={4 * tasks}")
+    whole = StoredFolder.of(spark, checkpoint)
+    current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{_NAME}0")
+    name = f"{_NAME}{int(current.removeprefix(_NAME)) + 1}"
+    for left in (name, name + _PART):  # by a call that was interrupted
+        (whole / left).delete()
+    create_savepoint(spark, whole.location, (whole / (name + _PART)).location)
+    restore_savepoint(spark, (whole / (name + _PART)).location, (whole / name).location, key_groups=groups, tasks=tasks)
+    whole.replace(CURRENT, json.dumps({"folder": name}))
+    (whole / (name + _PART)).delete()

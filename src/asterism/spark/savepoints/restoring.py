@@ -1,0 +1,311 @@
+"""Makes a checkpoint from a savepoint.
+
+A query with the operator alone writes the state of all key groups in its first micro-batch, as initial state. Then the logs of
+the checkpoint get the positions of the sources. Until that is done, the checkpoint has a file that says so, and its offset log a
+number of key groups with which no query starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.arguments import expect, expect_number, expect_string
+from asterism.columns.arrays import one_chunk
+from asterism.errors import StateError
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.state_store import MemoryStore
+from asterism.savepoints.key_groups import (
+    KEY_GROUP,
+    KEY_HASH,
+    POSITION,
+    Summary,
+    broadcast_tables,
+    next_times,
+    rows_schema,
+    write_group,
+)
+from asterism.savepoints.key_states import key_states
+from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
+from asterism.savepoints.plain_types import retyped
+from asterism.spark import RESULTS
+from asterism.spark.host.host import EVENT_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.host.query_settings import start
+from asterism.spark.host.stateful import bootstrap_source
+from asterism.spark.savepoints.creating import (
+    PARQUET,
+    ROWS,
+    folder_of_broadcast,
+    folder_of_waiting,
+    group_column,
+    label_column,
+)
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.session.checkpoints import RESTORED
+from asterism.spark.session.pipelines import parsed
+from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import TimerValues
+
+_HEADER = -1
+"""In place of the number of a page."""
+_PAGES = "key_group int, page int, timer bigint, value binary"
+_EVENTS = "key_group int, input string, rows binary"
+_RESTORING = "restoring"
+_NO_TIMER, _NOW = -1, -2
+"""In place of the time of a timer, in milliseconds."""
+
+
+def restore_savepoint(
+    spark: SparkSession,
+    savepoint: str,
+    checkpoint: str,
+    *,
+    key_groups: int | None = None,
+    tasks: int | None = None,
+) -> None:
+    """Make a checkpoint from a savepoint. The query that is started with it continues where the other one was stopped, with the
+    same rows as if it had not been stopped.
+
+    If the process ends before this returns, call it again: until it has returned once, no query starts with the checkpoint.
+
+    :param savepoint: the folder that :func:`create_savepoint` has written
+    :param checkpoint: a new location
+    :param key_groups: the number of key groups. Default: that of the savepoint
+    :param tasks: the number of stateful tasks, at most one for each key group. Default: that of the savepoint
+    :raises StateError: there is no savepoint, or the checkpoint already exists
+
+    Source: Flink, "Resuming from Savepoints". docs/savepoints.md has a runnable example.
+    """
+    expect(StateError, spark, SparkSession, "restore_savepoint needs a SparkSession")
+    for location, what in ((savepoint, "savepoint"), (checkpoint, "checkpoint")):
+        expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
+    for name, number in (("key_groups", key_groups), ("tasks", tasks)):
+        expect(StateError, number, int | None, f"{name} must be an integer", f"{name}=32")
+        if number is not None:
+            expect_number(StateError, number, name, least=1, most=MAX_KEY_GROUPS)
+    folder, target = StoredFolder.of(spark, savepoint), StoredFolder.of(spark, checkpoint)
+    text = folder.read(MANIFEST)
+    if text is None:
+        raise no_savepoint(savepoint)
+    manifest = Manifest.from_json(text, savepoint)
+    groups = manifest.key_groups if key_groups is None else key_groups
+    _prepare(target, folder)
+    with settings(spark, PARQUET):
+        _write_state(spark, manifest, folder, target, groups, min(tasks or manifest.tasks, groups))
+    _write_logs(manifest, folder, target, groups)
+
+
+def _prepare(target: StoredFolder, savepoint: StoredFolder) -> None:
+    """Remove what an earlier call has left.
+
+    :raises StateError: the checkpoint is that of a query
+    """
+    if target.names():
+        restored = json.loads(target.read(RESTORED) or "{}")
+        if _RESTORING not in restored:
+            raise StateError(f"the checkpoint {target.location} already exists", hint="name a new location")
+        for name in target.names():
+            if name != RESTORED:
+                (target / name).delete()
+                target.delete_file(name)
+    target.write(RESTORED, json.dumps({_RESTORING: savepoint.location}))
+
+
+# ---------------------------------------------------------------------- state
+
+
+def _write_state(
+    spark: SparkSession, manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int, tasks: int
+) -> None:
+    pages = spark.createDataFrame([], _PAGES)
+    if manifest.summary is not None:
+        pages = _pages(spark, manifest, manifest.summary, folder, key_groups)
+    configure_state_store(spark)
+    host = _RestoringHost(manifest.time_mode, inline=(manifest.summary is None or (manifest.summary.pages or 1) == 1))
+    results = (
+        bootstrap_source(spark)
+        .groupBy(KEY_GROUP)
+        .transformWithState(
+            statefulProcessor=host,
+            outputStructType=parsed(spark, RESULTS),
+            outputMode="Append",
+            timeMode=manifest.time_mode,
+            initialState=pages.groupBy(KEY_GROUP),
+        )
+    )
+    writer = results.writeStream.foreachBatch(_nothing).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", target.location)
+    with settings(spark, {PARTITIONS: str(tasks)}):
+        query = start(spark, writer.start, key_groups=key_groups, checkpoint=target.location, in_parts=True)
+    query.awaitTermination()
+
+
+def _nothing(rows: DataFrame, batch_id: int) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _pages(
+    spark: SparkSession, manifest: Manifest, summary: Summary, folder: StoredFolder, key_groups: int
+) -> DataFrame:
+    """The pages of all key groups, and their headers."""
+    definition = summary.definition
+    groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))
+    with_labels = groups.select(label_column(F.col(KEY_GROUP), key_groups).alias(KEY_GROUP))
+    waiting = [
+        with_labels.select(
+            KEY_GROUP, F.lit(None).cast("string").alias("input"), F.lit(None).cast("binary").alias("rows")
+        )
+    ]
+    for name, prepared in definition.inputs.items():
+        if folder_of_waiting(name) in manifest.counts:
+            rows = spark.read.parquet(f"{folder.location}/{folder_of_waiting(name)}")
+            if KEY_HASH in rows.columns:
+                rows = rows.withColumn("to", _label(key_groups))
+            else:  # every key group gets the events of a broadcast input
+                rows = rows.crossJoin(with_labels.select(F.col(KEY_GROUP).alias("to")))
+            waiting.append(_packed(rows, name, prepared))
+    broadcast = _broadcast(spark, manifest, summary, folder)
+    keys = spark.read.parquet(f"{folder.location}/{ROWS}").withColumn("to", _label(key_groups))
+    mode = manifest.time_mode
+
+    def pages_of(rows: pa.Table, events: pa.Table) -> pa.Table:
+        states, store = key_states(definition), MemoryStore()
+        waiting_events = {name: _waiting_of(events, name) for name in definition.inputs}
+        chosen = None
+        if rows.num_rows:
+            wanted = [*rows_schema(states).names, KEY_HASH]
+            chosen = rows.select(wanted)
+        found = {name: table for name, table in waiting_events.items() if table is not None}
+        write_group(store, summary, states, chosen, found, broadcast)
+        group = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
+        timer = _NO_TIMER
+        if store.header is not None:
+            event_time, _ = next_times(GroupHeader.from_bytes(store.header), definition)
+            if mode == PROCESSING_TIME:
+                timer = _NOW
+            elif mode == EVENT_TIME and event_time < 2**62:
+                timer = -(-event_time // 1000)
+        items = (
+            [(_HEADER, store.header), *sorted(store.pages.items())] if store.header is not None or store.pages else []
+        )
+        return pa.table(
+            [
+                pa.array([group] * len(items), pa.int32()),
+                pa.array([number for number, _ in items], pa.int32()),
+                pa.array([timer] * len(items), pa.int64()),
+                pa.chunked_array([pa.array([value], pa.binary()) for _, value in items] or [pa.array([], pa.binary())]),
+            ],
+            names=[KEY_GROUP, "page", "timer", "value"],
+        )
+
+    events = reduce(DataFrame.unionByName, waiting)
+    return keys.groupBy("to").cogroup(events.groupBy(KEY_GROUP)).applyInArrow(pages_of, _PAGES)
+
+
+def _label(key_groups: int) -> Any:
+    return label_column(group_column(F.col(KEY_HASH), key_groups), key_groups)
+
+
+def _packed(rows: DataFrame, name: str, prepared: pa.Schema) -> DataFrame:
+    """Waiting events as chunks for each key group (``to``)."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            to = table.column("to")
+            for group in to.unique().to_pylist():
+                part = table.filter(pc.equal(to, group)).select([KEY_GROUP, POSITION, *prepared.names])
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, part.schema) as writer:
+                    writer.write_table(part)
+                yield pa.RecordBatch.from_pydict(
+                    {KEY_GROUP: [group], "input": [name], "rows": [sink.getvalue().to_pybytes()]},
+                    schema=pa.schema([(KEY_GROUP, pa.int32()), ("input", pa.string()), ("rows", pa.binary())]),
+                )
+
+    return rows.mapInArrow(pack, _EVENTS)
+
+
+def _waiting_of(events: pa.Table, name: str) -> pa.Table | None:
+    """The waiting events of an input in the order in which they arrived."""
+    parts = [
+        pa.ipc.open_stream(pa.py_buffer(rows.as_py())).read_all()
+        for of_input, rows in zip(events.column("input").to_pylist(), events.column("rows"), strict=True)
+        if of_input == name
+    ]
+    if not parts:
+        return None
+    return pa.concat_tables(parts).sort_by([(KEY_GROUP, "ascending"), (POSITION, "ascending")])
+
+
+def _broadcast(spark: SparkSession, manifest: Manifest, summary: Summary, folder: StoredFolder) -> dict[str, pa.Table]:
+    """The entries of all broadcast states; none if all are empty."""
+    schemas = broadcast_tables(summary.definition)
+    if not any(folder_of_broadcast(name) in manifest.counts for name in schemas):
+        return {}
+    tables = {}
+    for name, schema in schemas.items():
+        tables[name] = schema.empty_table()
+        if folder_of_broadcast(name) in manifest.counts:
+            rows = spark.read.parquet(f"{folder.location}/{folder_of_broadcast(name)}").orderBy(POSITION).toArrow()
+            columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
+            tables[name] = pa.table(columns, schema=schema)
+    return tables
+
+
+class _RestoringHost(OperatorHost):
+    """Writes the initial state of key groups, and does nothing else."""
+
+    def __init__(self, time_mode: str, *, inline: bool) -> None:
+        self._inline, self.time_mode, self.bounded, self.upstream = inline, time_mode, False, {}
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        number, timer, value = initialState.page, initialState.timer, initialState.value
+        if number > 0 or (number == 0 and not self._inline):
+            self.pages.updateValue((number,), (value,))
+            return
+        stored = self.header.get() or (_NO_TIMER, None, None)
+        if number == 0:
+            self.header.update((stored[0], stored[1], value))
+            return
+        if timer == _NOW:  # a timer of the time of this micro-batch would fire in it
+            timer = timerValues.getCurrentProcessingTimeInMs() + 1
+        if timer != _NO_TIMER:
+            self.handle.registerTimer(timer)
+        self.header.update((timer, value, stored[2]))
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[Any]:
+        return iter(())
+
+
+# ---------------------------------------------------------------------- logs
+
+
+def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int) -> None:
+    """Give the checkpoint the positions of the sources, and the identity of the query."""
+    position, offsets, commits = manifest.position, target / "offsets", target / "commits"
+    written, commit = offsets.read("0"), commits.read("0")
+    if written is None or commit is None or offsets.numbers() != [0]:
+        raise StateError(f"the state could not be written to {target.location}")
+    (target / "sources").delete()
+    (folder / "sources").copy_to(target / "sources")
+    commits.write("0", with_watermark_of(commit, position.commit))
+    if position.planned is not None:
+        offsets.write("1", with_settings_of(with_key_groups(position.planned, key_groups), written))
+    target.write("metadata", json.dumps({"id": position.query_id}))
+    offsets.write("0", with_settings_of(with_key_groups(position.offsets, key_groups), written))
+    target.write(RESTORED, json.dumps({"batches": position.batches + position.batch_id}))

@@ -1,0 +1,129 @@
+"""Gives a harness another number of key groups, through the tables of a savepoint in Parquet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.groups import KEY_HASH as HASH_OF_EVENTS
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.state.broadcast_state import parts_in
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAGE
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
+from asterism.savepoints.key_groups import (
+    KEY_HASH,
+    POSITION,
+    THE_KEY,
+    Summary,
+    broadcast_tables,
+    groups_of,
+    is_of_keys,
+    merged_entries,
+    next_times,
+    rows_of_page,
+    rows_schema,
+    waiting_in,
+    waiting_rows,
+    write_group,
+)
+from asterism.savepoints.key_states import key_states
+from asterism.savepoints.plain_types import as_plain, retyped
+from asterism.testing.operator_harness import OperatorHarness, key_hashes
+
+
+def in_parquet(table: pa.Table) -> pa.Table:
+    """The table after it was a file."""
+    file = io.BytesIO()
+    pq.write_table(as_plain(table), file)
+    return pq.read_table(file)
+
+
+def hashes_of(keys: pa.Table, definition: StateDefinition) -> Ints:
+    return key_hashes(keys) if definition.keys.names else np.zeros(keys.num_rows, np.int64)
+
+
+def regrouped(stores: list[MemoryStore], key_groups: int) -> list[MemoryStore]:
+    """The same state in another number of key groups."""
+    headers = {n: GroupHeader.from_bytes(s.header) for n, s in enumerate(stores) if s.header is not None}
+    new = [MemoryStore() for _ in range(key_groups)]
+    if not headers:
+        return new
+    first = next(iter(headers))
+    definition = StateDefinition.from_bytes(stores[first].pages[DEFINITION_PAGE])
+    states, summary = key_states(definition), Summary.of(definition, list(headers.values()))
+    summary = Summary.from_dict(definition, summary.to_dict())
+    rows = [
+        rows_of_page(states, n, headers[n], number, value)
+        for n in headers
+        for number, value in sorted(stores[n].pages.items())
+        if is_of_keys(number)
+    ]
+    table = pa.concat_tables([rows_schema(states).empty_table(), *rows])
+    key = one_chunk(table.column(THE_KEY))
+    hashes = hashes_of(pa.table(key.flatten(), names=key.type.names), definition)
+    assert (groups_of(hashes, len(stores)) == table.column("key_group").to_numpy()).all()
+    table = in_parquet(table.append_column(KEY_HASH, pa.array(hashes)))
+    of_rows = groups_of(hashes, key_groups)
+    waiting = {name: _waiting(stores, headers, definition, name) for name in definition.inputs}
+    broadcast = {}
+    index = stores[first].pages.get(BROADCAST_PAGE)
+    if index is not None:
+        broadcast = {
+            name: _entries(stores[first], parts_in(index, name), schema)
+            for name, schema in broadcast_tables(definition).items()
+        }
+    for group, store in enumerate(new):
+        of_group = {name: _of_group(events, definition, group, key_groups) for name, events in waiting.items()}
+        write_group(store, summary, states, table.filter(pa.array(of_rows == group)), of_group, broadcast)
+    return new
+
+
+def _entries(store: MemoryStore, parts: list[int], schema: pa.Schema) -> pa.Table:
+    rows = in_parquet(merged_entries((batch_from_bytes(store.pages[page], schema) for page in parts), schema))
+    return pa.table([retyped(one_chunk(rows.column(f.name)), f.type) for f in schema], schema=schema)
+
+
+def _waiting(
+    stores: list[MemoryStore], headers: Mapping[int, GroupHeader], definition: StateDefinition, name: str
+) -> pa.Table:
+    number, schema = list(definition.inputs).index(name), definition.inputs[name]
+    keyed = any(column.startswith("k:") for column in schema.names)
+    tables = []
+    for group, header in headers.items() if keyed else list(headers.items())[:1]:
+        for place, first in waiting_in(header, number):
+            value = header.buffers[number] if place is None else stores[group].pages[place]
+            tables.append(waiting_rows(schema, group, first, value))
+    if not tables:
+        return schema.empty_table()
+    return in_parquet(pa.concat_tables(tables)).sort_by([("key_group", "ascending"), (POSITION, "ascending")])
+
+
+def _of_group(events: pa.Table, definition: StateDefinition, group: int, key_groups: int) -> pa.Table:
+    keys = [name for name in events.column_names if name.startswith("k:")]
+    if not keys:
+        return events
+    return events.filter(pa.array(groups_of(hashes_of(events.select(keys), definition), key_groups) == group))
+
+
+def regroup(harness: OperatorHarness, key_groups: int) -> None:
+    """Continue with another number of key groups."""
+    harness.close()
+    harness.stores[:] = regrouped(harness.stores, key_groups)
+    harness.next_times, harness.next_processing_times = [], []
+    for store in harness.stores:
+        times = (END_OF_TIME, END_OF_TIME)
+        if store.header is not None:
+            definition = StateDefinition.from_bytes(store.pages[DEFINITION_PAGE])
+            times = next_times(GroupHeader.from_bytes(store.header), definition)
+        harness.next_times.append(min(times) if min(times) < END_OF_TIME else None)
+        harness.next_processing_times.append(harness.now.processing_time)
+
+
+__all__ = ["HASH_OF_EVENTS", "regroup", "regrouped"]
