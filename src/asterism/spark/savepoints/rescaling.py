@@ -12,7 +12,8 @@ from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.spark.savepoints.creating import create_savepoint
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import restore_savepoint
-from asterism.spark.session.checkpoints import CURRENT
+from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
+from asterism.spark.session.leases import leased
 
 _NAME, _PART = "rescaled-", ".savepoint"
 
@@ -26,7 +27,7 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
 
     :param tasks: the number of stateful tasks
     :param key_groups: Default: four for each task, at least 8
-    :raises StateError: as :func:`asterism.create_savepoint`
+    :raises StateError, CheckpointInUseError: as :func:`asterism.create_savepoint`
 
     Source: Flink, "Elastic Scaling", which rescales a job from its savepoint. docs/savepoints.md has an example.
     """
@@ -41,9 +42,11 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
     whole = StoredFolder.of(spark, checkpoint)
     current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{_NAME}0")
     name = f"{_NAME}{int(current.removeprefix(_NAME)) + 1}"
-    for left in (name, name + _PART):  # by a call that was interrupted
-        (whole / left).delete()
-    create_savepoint(spark, whole.location, (whole / (name + _PART)).location)
-    restore_savepoint(spark, (whole / (name + _PART)).location, (whole / name).location, key_groups=groups, tasks=tasks)
-    whole.replace(CURRENT, json.dumps({"folder": name}))
-    (whole / (name + _PART)).delete()
+    with leased(spark, current_checkpoint(spark, whole.location)):
+        savepoint, new = whole / (name + _PART), whole / name
+        for left in (savepoint, new):  # by a call that was interrupted
+            left.delete()
+        create_savepoint(spark, whole.location, savepoint.location)
+        restore_savepoint(spark, savepoint.location, new.location, key_groups=groups, tasks=tasks)
+        whole.replace(CURRENT, json.dumps({"folder": name}))
+    savepoint.delete()
