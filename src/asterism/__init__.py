@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from asterism.spark.rules.rules import PatternProcessorStream
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.rescaling import rescale_checkpoint
-    from asterism.spark.savepoints.restoring import restore_savepoint
+    from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
     from asterism.windows.assigners import (
@@ -213,6 +213,7 @@ __all__ = [
     "multi_join",
     "never",
     "pattern_json_schema",
+    "read_savepoint",
     "read_state",
     "register_function",
     "rescale_checkpoint",
@@ -259,7 +260,7 @@ _NAMES = {
     "spark.host.state_reader": ["StateReader", "read_state"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.rescaling": ["rescale_checkpoint"],
-    "spark.savepoints.restoring": ["restore_savepoint"],
+    "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],
     "spark.api.running": ["run"],
     "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],

@@ -26,6 +26,7 @@ from asterism import (
     SessionWindows,
     create_savepoint,
     match_recognize,
+    read_savepoint,
     read_state,
     rescale_checkpoint,
     restore_savepoint,
@@ -147,6 +148,11 @@ def test_an_interrupted_restore_is_repeated(
     create_savepoint(spark, str(tmp_path / "first"), str(tmp_path / "savepoint"))
     with pytest.raises(StateError, match="is not empty"):
         create_savepoint(spark, str(tmp_path / "first"), str(tmp_path / "savepoint"))
+    open_matches = [
+        sorted(map(str, reader.partial_matches(events=True).collect()))
+        for reader in (read_state(spark, str(tmp_path / "first")), read_savepoint(spark, str(tmp_path / "savepoint")))
+    ]
+    assert open_matches[0] == open_matches[1] != []
     with monkeypatch.context() as patch:
         patch.setattr(restoring, "_write_logs", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):

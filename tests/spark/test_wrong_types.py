@@ -33,6 +33,7 @@ from asterism import (
     match_recognize,
     multi_broadcast_join,
     multi_join,
+    read_savepoint,
     read_state,
     rescale_checkpoint,
     restore_savepoint,
@@ -258,6 +259,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"spark": spark, "savepoint": "there/is", "checkpoint": "/none", "tasks": 1} | wrong
         ),
         ["savepoint", "checkpoint", "key_groups", "tasks"],
+    ),
+    "read_savepoint": (
+        lambda spark, **wrong: read_savepoint(**{"spark": spark, "savepoint": "none"} | wrong),
+        ["savepoint"],
     ),
     "rescale_checkpoint": (
         lambda spark, **wrong: rescale_checkpoint(

@@ -156,7 +156,26 @@ def read_state(
             f"the checkpoint has no state after the micro-batch {number}",
             f"It has that of the micro-batches {chosen.minBatchId} to {chosen.maxBatchId}.",
         )
-    return StateReader(spark, checkpoint, int(chosen.operatorId), number, given)
+    return StateReader(
+        *_stored(spark, checkpoint, int(chosen.operatorId), number), int(chosen.operatorId), number, given
+    )
+
+
+def _stored(spark: SparkSession, checkpoint: str, operator_id: int, batch_id: int) -> tuple[DataFrame, DataFrame]:
+    """The headers and pages in a checkpoint."""
+
+    def variable(name: str) -> DataFrame:
+        reader = spark.read.format("statestore").option("stateVarName", name)
+        return reader.option("operatorId", operator_id).option("batchId", batch_id).load(checkpoint)
+
+    header, pages = variable("header"), variable("pages")
+    group = F.col("key.key_group").alias("key_group")
+    headers = header.select(group, F.lit(_HEADER).alias("page"), F.col("value.value").alias("value"))
+    inline = header.where("value.page IS NOT NULL").select(
+        group, F.lit(0).alias("page"), F.col("value.page").alias("value")
+    )
+    stored = pages.select(group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value"))
+    return headers, stored.unionByName(inline)
 
 
 def operators_in(spark: SparkSession, checkpoint: str) -> list[Row]:
@@ -233,20 +252,11 @@ class StateReader:
     """
 
     def __init__(
-        self, spark: SparkSession, checkpoint: str, operator_id: int, batch_id: int, given: _Given | None
+        self, headers: DataFrame, pages: DataFrame, operator_id: int, batch_id: int, given: _Given | None = None
     ) -> None:
-        self._spark, self._checkpoint = spark, checkpoint
+        """:param headers, pages: as :meth:`stored_headers` and :meth:`stored_pages`"""
+        self._headers, self._pages = headers, pages
         self.operator_id, self.batch_id = operator_id, batch_id
-        header, pages = self._variable("header"), self._variable("pages")
-        group = F.col("key.key_group").alias("key_group")
-        self._headers = header.select(group, F.lit(_HEADER).alias("page"), F.col("value.value").alias("value"))
-        inline = header.where("value.page IS NOT NULL").select(
-            group, F.lit(0).alias("page"), F.col("value.page").alias("value")
-        )
-        stored = pages.select(
-            group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value")
-        )
-        self._pages = stored.unionByName(inline)
         by_value = (
             self._pages.where(_is(DEFINITION_PAGE)).groupBy("value").agg(F.collect_list("key_group").alias("groups"))
         )
@@ -267,10 +277,6 @@ class StateReader:
     def __repr__(self) -> str:
         kind = "" if self.kind is None else f"{self.kind.value}, "
         return f"StateReader({kind}operator_id={self.operator_id}, batch_id={self.batch_id})"
-
-    def _variable(self, name: str) -> DataFrame:
-        reader = self._spark.read.format("statestore").option("stateVarName", name)
-        return reader.option("operatorId", self.operator_id).option("batchId", self.batch_id).load(self._checkpoint)
 
     def stored_headers(self) -> DataFrame:
         """The header of each key group: ``key_group`` (its label), ``page`` (negative) and ``value``."""

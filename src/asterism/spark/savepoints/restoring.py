@@ -40,6 +40,7 @@ from asterism.savepoints.plain_types import retyped
 from asterism.spark import RESULTS
 from asterism.spark.host.host import EVENT_TIME, PROCESSING_TIME, OperatorHost
 from asterism.spark.host.query_settings import start
+from asterism.spark.host.state_reader import StateReader
 from asterism.spark.host.stateful import bootstrap_source
 from asterism.spark.savepoints.creating import (
     PARQUET,
@@ -95,15 +96,38 @@ def restore_savepoint(
         if number is not None:
             expect_number(StateError, number, name, least=1, most=MAX_KEY_GROUPS)
     folder, target = StoredFolder.of(spark, savepoint), StoredFolder.of(spark, checkpoint)
-    text = folder.read(MANIFEST)
-    if text is None:
-        raise no_savepoint(savepoint)
-    manifest = Manifest.from_json(text, savepoint)
+    manifest = _manifest(folder)
     groups = manifest.key_groups if key_groups is None else key_groups
     _prepare(target, folder)
     with settings(spark, PARQUET):
         _write_state(spark, manifest, folder, target, groups, min(tasks or manifest.tasks, groups))
     _write_logs(manifest, folder, target, groups)
+
+
+def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
+    """Read the state in a savepoint as :func:`asterism.read_state` reads that of a query. ``key_groups()`` are those of the
+    former checkpoint.
+
+    :param savepoint: the folder that :func:`create_savepoint` has written
+    :raises StateError: there is no savepoint, or the query had no state
+    """
+    expect(StateError, spark, SparkSession, "read_savepoint needs a SparkSession")
+    expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
+    folder = StoredFolder.of(spark, savepoint)
+    manifest = _manifest(folder)
+    if manifest.summary is None:
+        raise StateError(f"the query of the savepoint {savepoint} had no state")
+    with settings(spark, PARQUET):
+        stored = _pages(spark, manifest, manifest.summary, folder, manifest.key_groups).drop("timer")
+        is_page = F.col("page") != _HEADER
+        return StateReader(stored.where(~is_page), stored.where(is_page), 0, manifest.position.batch_id)
+
+
+def _manifest(folder: StoredFolder) -> Manifest:
+    text = folder.read(MANIFEST)
+    if text is None:
+        raise no_savepoint(folder.location)
+    return Manifest.from_json(text, folder.location)
 
 
 def _prepare(target: StoredFolder, savepoint: StoredFolder) -> None:
