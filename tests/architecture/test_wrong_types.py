@@ -757,8 +757,8 @@ ELSEWHERE = {
         "BroadcastStream", "CEP", "DataStream", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
         "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
         "interval_join", "multi_join",
-        "create_savepoint", "match_recognize", "multi_broadcast_join", "read_savepoint", "read_state", "rescale_checkpoint", "restore_savepoint",
-        "run", "sql", "window", "window_join",
+        "create_savepoint", "match_recognize", "multi_broadcast_join", "read_savepoint", "read_state", "rescale_checkpoint",
+        "restore_savepoint", "run", "sql", "window", "window_join",
     },
     "on Spark: tests/kafka/test_dead_letters.py": {"KafkaEvents", "dead_letters", "kafka_events"},
     "to be derived from": {
