@@ -1,6 +1,8 @@
-"""A worker that is cut off from the storage for good changes no rows. ``make hosts`` has all kinds of queries and faults."""
+"""A worker without the storage, and the loss of a driver's host, change no rows. ``make hosts`` has all queries and faults."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,13 +13,21 @@ from tests.hosts.runs import Scenario, outcome
 from tests.servers.jars import jars
 
 
-def test_a_worker_is_cut_off() -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
     try:
         check_machine()
         jars("hdfs")
     except NoServerError as error:
         pytest.skip(str(error))
     with Cluster() as cluster:
-        found = outcome(cluster, Scenario("pattern", "cut from storage"), files=6)
-    assert not found.verdict.differences, found.verdict.tell()
-    assert found.verdict.rows["matches"] > 10
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    "scenario", [Scenario("pattern", "cut from storage"), Scenario("rules", "driver lost")], ids=str
+)
+def test_rows_are_those_of_a_replay(cluster: Cluster, scenario: Scenario) -> None:
+    result = outcome(cluster, scenario, files=5)
+    assert not result.verdict.differences, result.verdict.tell()
+    assert result.verdict.rows["matches"] > 10
