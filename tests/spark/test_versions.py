@@ -11,8 +11,15 @@ import pytest
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host import versions
-from asterism.spark.host.control_source import ControlReader, DrainReader, SourceReader
-from asterism.spark.host.versions import _ReaderOf41, check_version, offset_of
+from asterism.spark.host.control_source import NAME, ControlReader, DrainReader, SourceReader
+from asterism.spark.host.versions import (
+    SOURCE_EVOLUTION,
+    SOURCE_NAME,
+    _ReaderOf41,
+    check_version,
+    named,
+    offset_of,
+)
 from tests.kit import message_of
 
 OPTIONS = {"keyGroups": "2", "definition": "d"}
@@ -93,3 +100,22 @@ def test_a_version_of_spark_without_state_for_rows_is_refused() -> None:
         "  Its API has no transformWithState for rows, which Asterism's state is kept with.",
         "  Hint: use Spark 4.1 or later, with the pyspark of the same version",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "upstream", "name"),
+    [
+        ({}, 0, None),
+        ({SOURCE_NAME: "payments"}, 1, None),
+        ({SOURCE_EVOLUTION: "true"}, 0, "asterism_control"),
+        ({SOURCE_EVOLUTION: "true"}, 1, "asterism_control_2"),
+        ({SOURCE_EVOLUTION: "true", SOURCE_NAME: "payments"}, 0, "asterism_control_payments"),
+        ({SOURCE_EVOLUTION: "true", SOURCE_NAME: "payments"}, 2, "asterism_control_payments_3"),
+    ],
+)
+def test_the_name_of_the_source_of_an_operator(settings: dict[str, str], upstream: int, name: str | None) -> None:
+    names: list[str] = []
+    reader: Any = SimpleNamespace(name=names.append)
+    session: Any = SimpleNamespace(conf=settings)
+    named(session, reader, NAME, upstream)
+    assert names == ([] if name is None else [name])
