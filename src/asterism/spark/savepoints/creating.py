@@ -278,11 +278,16 @@ class _SavepointTables:
 
 
 def folder_of_waiting(name: str) -> str:
-    return f"waiting_{name}"
+    return f"waiting_{_in_paths(name)}"
 
 
 def folder_of_broadcast(name: str) -> str:
-    return f"broadcast_{name}"
+    return f"broadcast_{_in_paths(name)}"
+
+
+def _in_paths(name: str) -> str:
+    """The name of an input or a state in the name of a folder, where Spark and stores allow few characters."""
+    return name if name.isascii() and name.isidentifier() else name.encode().hex()
 
 
 def group_column(key_hash: Column, key_groups: int) -> Column:

@@ -52,6 +52,7 @@ from asterism.spark.savepoints.creating import (
 )
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED
+from asterism.spark.session.leases import wait_for_release
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
 
@@ -173,6 +174,7 @@ def _write_state(
     with settings(spark, {PARTITIONS: str(tasks)}):
         query = start(spark, writer.start, key_groups=key_groups, checkpoint=target.location, in_parts=True)
     query.awaitTermination()
+    wait_for_release(target.location)  # before this process ends
 
 
 def _nothing(rows: DataFrame, batch_id: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ SECONDS = "spark.asterism.lease.seconds"
 taken. Default: 20.
 """
 _MAX_REASON = 200
+_MAX_RELEASE, _PAUSE = 10.0, 0.005
+"""Seconds: to wait for a release, and between two checks."""
 
 
 @dataclass
@@ -83,6 +86,16 @@ def runs_here(checkpoint: str) -> bool:
     with _lock:
         held = _held.get(checkpoint)
         return held is not None and held.query is not None and held.query.isActive
+
+
+def wait_for_release(checkpoint: str) -> None:
+    """Wait until the lease of a query that has ended is released, which a thread does."""
+    until = time.monotonic() + _MAX_RELEASE
+    while time.monotonic() < until and not runs_here(checkpoint):
+        with _lock:
+            if checkpoint not in _held:
+                return
+        time.sleep(_PAUSE)
 
 
 def _started(checkpoint: str) -> _Held | None:
