@@ -242,7 +242,8 @@ class KeyGroupOperator(Operator):
         moved: dict[str, int] = {}
         self._find_partitions(header)
         if not is_announced(header):  # without a watermark, a key group may have no header, so its idle time is unknown
-            header.last_activity[:] = now.processing_time
+            if now.processing_time != END_OF_TIME:  # at the end of input, windows need the time of the previous call
+                header.last_activity[:] = now.processing_time
         elif now.begins_run:
             self._restart_idle_time(header, now)
         for arrival in arrivals:
