@@ -13,10 +13,10 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all checked lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
+.PHONY: help setup demo example-kafka test test-all checked lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 if no password is needed
 
@@ -29,6 +29,9 @@ $(INSTALLED): pyproject.toml
 
 demo: setup ## find the attacks in a real SSH log
 	$(BIN)/asterism demo $(ARGS)
+
+example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a broker, Spark 4.1 and the jars are downloaded
+	@sh scripts/kafka_demo.sh $(ARGS)
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 

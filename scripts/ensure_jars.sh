@@ -4,7 +4,7 @@
 set -u
 
 NAME="$1"
-NEEDS="The tests with $NAME need Maven 3.6 or newer, and Maven Central"
+NEEDS="The jars of $NAME need Maven 3.6 or newer, and Maven Central"
 . "$(dirname "$0")/packages.sh"
 
 root="$(cd "$(dirname "$0")/.." && pwd)"

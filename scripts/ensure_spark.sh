@@ -15,7 +15,7 @@ new="$(mktemp -d "$root/build/new-spark-XXXXXX")"
 # py4j is the same as that of .venv.
 "${2:-$root/.venv/bin/python}" -m pip install --quiet --no-deps --target "$new" "pyspark==$version" >&2 || {
     rm -r "$new"
-    echo "PySpark $version cannot be installed: the tests with Delta and Iceberg need it" >&2
+    echo "PySpark $version cannot be installed: Delta and Iceberg need it" >&2
     exit 1
 }
 # Another process may have been faster.
