@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from asterism import CEP, KeyedStream, Pattern
 from tests.lakes.kit import events_of, guesses
 
 FIRST = ["1 ann failed", "2 ann failed", "3 bob failed"]
@@ -87,3 +89,76 @@ def test_a_start_at_a_version(spark: SparkSession, lake: str, table: str, folder
         [_, second, _] = spark.sql(f"SELECT committed_at FROM {table}.snapshots ORDER BY committed_at").collect()
         options = {"stream-from-timestamp": round(second.committed_at.timestamp() * 1000)}
     assert found(spark.readStream.format(lake).options(**options).table(table), folder, drain=True) == ["cat"]
+
+
+def test_changes_as_events(spark: SparkSession, folder: Path) -> None:
+    """Delta's change data feed: a balance that is updated twice, with the time of the commit."""
+    spark.sql(
+        "CREATE TABLE accounts (id INT, balance DECIMAL(10, 2)) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    try:
+        spark.sql("INSERT INTO accounts VALUES (1, 10), (2, 20)")
+        changes = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        events = changes.table("accounts").where("_change_type != 'update_preimage'")
+        drop = (
+            Pattern.begin("a")
+            .where("_change_type = 'insert'")
+            .next("b")
+            .where("_change_type = 'update_postimage' AND balance < a.balance")
+            .next("c")
+            .where("_change_type = 'delete'")
+            .within(timedelta(days=1))
+        )
+        rows: list[Any] = []
+        late: list[Any] = []
+
+        def run(drain: bool) -> None:
+            stream = KeyedStream(events, key="id", time="_commit_timestamp", order_by=["_commit_version"])
+            CEP.pattern(stream, drop, key_groups=2).run(
+                {"matches": lambda df, _: rows.extend(df.collect()), "late": lambda df, _: late.extend(df.collect())},
+                select={"matches": ["b.balance AS balance", "c._commit_version AS version"]},
+                checkpoint=str(folder / "checkpoint"),
+                drain=drain,
+            )
+
+        run(drain=False)
+        spark.sql("UPDATE accounts SET balance = balance - 5 WHERE id = 1")
+        spark.sql("UPDATE accounts SET balance = balance + 5 WHERE id = 2")
+        spark.sql("OPTIMIZE accounts")
+        spark.sql("DELETE FROM accounts")
+        run(drain=True)
+        assert late == []
+        assert [(row.id, float(row.balance)) for row in rows] == [(1, 5.0)]
+    finally:
+        spark.sql("DROP TABLE accounts")
+
+
+def test_types_of_columns(spark: SparkSession, lake: str, table: str, folder: Path) -> None:
+    """Times without a zone, decimals, dates and structs; in Delta also column mapping, with a column that was renamed."""
+    if lake == "delta":
+        spark.sql(
+            f"CREATE TABLE {table} (old TIMESTAMP_NTZ, who STRING, price DECIMAL(20, 2), day DATE, item STRUCT<no: INT>)"
+            " USING delta TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+        )
+    else:
+        spark.sql(
+            f"CREATE TABLE {table} (old TIMESTAMP_NTZ, who STRING, price DECIMAL(20, 2), day DATE, item STRUCT<no: INT>)"
+            " USING iceberg"
+        )
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN old TO ts")
+    spark.sql(f"""
+        INSERT INTO {table} SELECT TIMESTAMP_NTZ'2025-01-01 12:00:00.25' + make_interval(0, 0, 0, 0, 0, 0, n) AS ts, 'ann' AS who,
+            CAST(n + 0.25 AS DECIMAL(20, 2)) AS price, DATE'2025-01-01' AS day, named_struct('no', n) AS item
+        FROM VALUES (1), (2), (3) AS v(n)
+    """)
+    rising = Pattern.begin("a").where("item.no = 1").next("b").where("price > a.price AND day = DATE'2025-01-01'")
+    stream = KeyedStream(spark.readStream.format(lake).table(table), key="who", time="ts")
+    rows: list[Any] = []
+    CEP.pattern(stream, rising, key_groups=2).run(
+        {"matches": lambda df, _: rows.extend(df.collect())},
+        select={"matches": ["b.ts AS ts", "b.price AS price", "b.item AS item"]},
+        checkpoint=str(folder / "checkpoint"),
+    )
+    assert [(row.ts, float(row.price), row.item.no) for row in rows] == [
+        (datetime(2025, 1, 1, 12, 0, 2, 250000), 2.25, 2)
+    ]
