@@ -70,7 +70,9 @@ def late_events(any_event: Path, tmp_path: Path, *more: str) -> str:
     events.mkdir()
     for number, (name, times) in enumerate({"a": [1000, 9000], "b": [2000, 9999], "c": [99999]}.items()):
         file = events / f"{name}.jsonl"
-        file.write_text("".join(f'{{"v": 1, "ts": {time}}}\n' for time in times), encoding="utf-8")
+        file.write_text(
+            "".join(f'{{"v": 1, "ts": {time}, "p": {int(time >= 9000)}}}\n' for time in times), encoding="utf-8"
+        )
         os.utime(file, (number, number))
     options = ["--input", events, "--time", "ts", "--stream", "--files-per-batch", 1, "--output", "late", *more]
     return run("match", any_event, *options).stdout.splitlines()[-1]

@@ -20,6 +20,10 @@ def test_events_that_may_be_out_of_order_are_not_late(any_event: Path, tmp_path:
     assert late_events(any_event, tmp_path, "--max-out-of-orderness", "7s") == "0 late events"
 
 
+def test_each_partition_can_have_a_watermark(any_event: Path, tmp_path: Path) -> None:
+    assert late_events(any_event, tmp_path, "--watermark-by", "p") == "0 late events"
+
+
 def test_stream_finds_what_batch_finds(brute_force: Path, tmp_path: Path) -> None:
     batch = run("match", brute_force, *ON_SSH, "--out", tmp_path / "batch.parquet")
     stream = run("match", brute_force, *ON_SSH, "--out", tmp_path / "stream.parquet", "--stream")
