@@ -95,6 +95,7 @@ def main() -> int:
     parser.add_argument(
         "--checkpoint", choices=["local", *STORAGES], default="local", help="where it is; the storage is harmed, too"
     )
+    parser.add_argument("--lakes", action="store_true", help="rows also go to Delta and Iceberg, with Spark 4.1")
     options = parser.parse_args()
     storage = STORAGES[options.checkpoint]() if options.checkpoint in STORAGES else None
     try:
@@ -110,7 +111,7 @@ def lives(options: argparse.Namespace, storage: Storage | None) -> int:
     # Half of what a start costs is loading Spark's classes, so a life without faults puts them into an archive.
     classes = work / "spark.jsa"
     print("a life without faults", flush=True)
-    peaceful = Life(work / "0000", "rules", 0, [], java=f"-XX:ArchiveClassesAtExit={classes}")
+    peaceful = Life(work / "0000", "rules", 0, [], java=f"-XX:ArchiveClassesAtExit={classes}", lakes=options.lakes)
     tally.add(peaceful, peaceful.run(), None)
 
     def live(number: int, kind: str, seed: int, faults: list[Fault]) -> None:
@@ -125,6 +126,7 @@ def lives(options: argparse.Namespace, storage: Storage | None) -> int:
             partial(print, flush=True),
             f"-XX:SharedArchiveFile={classes}",
             storage,
+            options.lakes,
         )
         verdict = failure = None
         try:

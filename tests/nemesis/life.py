@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.nemesis.queries import QUERIES, SECONDS
-from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
+from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, check_lakes, kept_operator
 from tests.nemesis.storages import Checkpoint, Storage
+from tests.servers import lakes
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = Path(__file__).parent / "inject"
@@ -129,6 +130,8 @@ class Life:
     java: str = ""
     storage: Storage | None = None
     """Where its checkpoint is; None: in its folder."""
+    lakes: bool = False
+    """Whether its rows are also written to Delta and Iceberg."""
     patience: float = 300.0
     """Seconds without a micro-batch after which the query counts as hung."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -149,7 +152,10 @@ class Life:
 
     def start(self) -> None:
         path = os.pathsep.join([str(INJECT), str(ROOT / "src"), str(ROOT)])
-        environment = os.environ | {"PYTHONPATH": path, "NEMESIS": str(self.folder), "NEMESIS_JAVA": self.java}
+        environment = os.environ | {"PYTHONPATH": path}
+        if self.lakes:
+            environment = lakes.environment(INJECT) | {"NEMESIS_LAKES": "1"}
+        environment |= {"NEMESIS": str(self.folder), "NEMESIS_JAVA": self.java}
         with (self.folder / "log").open("ab") as log:
             self.victim = subprocess.Popen(
                 [sys.executable, "-m", "tests.nemesis.victim", str(self.folder), self.kind, str(self.seed)],
@@ -236,7 +242,10 @@ class Life:
         finally:
             self.bury()
         self.checkpoint.fetched()
-        return check(self.query, kept_operator(self.folder), self.folder)
+        verdict = check(self.query, kept_operator(self.folder), self.folder)
+        if self.lakes:
+            check_lakes(verdict, self.query, self.folder)
+        return verdict
 
     def wait(self, condition: Callable[[], bool], until: float = float("inf")) -> bool:
         end = time.monotonic() + until

@@ -35,6 +35,7 @@ from asterism.spark.host.partitioning import group_of
 from tests.nemesis.queries import Query, text
 
 Rows = dict[str, list[dict[str, Any]]]
+LAKES = "lakes"
 FINISH, FINISHED = "finish", "finished"
 """Files: the victim is told to drain, and tells that it has."""
 
@@ -200,6 +201,18 @@ def check(query: Query, operator: Any, folder: Path, *, inserted_ids: bool = Tru
             missing, more = list((wanted - found).elements()), list((found - wanted).elements())
             verdict.differences.append((-1, f"{output} by id", missing, more))
     return verdict
+
+
+def check_lakes(verdict: Verdict, query: Query, folder: Path) -> None:
+    """Compare the tables of Delta and Iceberg with the files by micro-batch, which :func:`check` compares with a replay."""
+    for output in query.ids:
+        files = sorted((folder / "out" / output).glob("*.parquet"))
+        wanted = [row for path in files for row in pq.read_table(path).to_pylist()]
+        for lake in ("delta", "iceberg"):
+            path = folder / LAKES / f"{output}.{lake}"
+            _compare(
+                verdict, -1, f"{output} in {lake}", wanted, pq.read_table(path).to_pylist() if path.exists() else []
+            )
 
 
 def _compare(verdict: Verdict, number: int, output: str, wanted: Sequence[Any], found: Sequence[Any]) -> None:

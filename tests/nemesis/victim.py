@@ -1,6 +1,7 @@
 """The program that is killed: runs one query until it is told to finish, and starts it again whenever it fails.
 
-``python -m tests.nemesis.victim FOLDER KIND SEED``, with :mod:`tests.nemesis.inject` on the path.
+``python -m tests.nemesis.victim FOLDER KIND SEED``, with :mod:`tests.nemesis.inject` on the path. With ``NEMESIS_LAKES``, it also
+writes to tables of Delta and Iceberg, in the environment of :mod:`tests.servers.lakes`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
+from asterism.sinks import DeltaSink, IcebergSink
 from tests.kit import JAVA
 from tests.nemesis.queries import QUERIES, Query
-from tests.nemesis.replay import FINISH, FINISHED, insert, keep_operator, write
+from tests.nemesis.replay import FINISH, FINISHED, LAKES, insert, keep_operator, write
 from tests.nemesis.storages import STORAGE
+from tests.servers import lakes
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -45,15 +49,47 @@ def session(more: Mapping[str, Any] | None = None) -> SparkSession:
     return found
 
 
+def lake_sinks(query: Query, folder: Path) -> dict[str, dict[str, DeltaSink | IcebergSink]]:
+    """By output and lake: the rows with an id are appended to the one and merged into the other, by turns."""
+    if "NEMESIS_LAKES" not in os.environ:
+        return {}
+    return {
+        output: {
+            "delta": DeltaSink(folder / "delta" / output, name=output, key="match_id" if number % 2 else None),
+            "iceberg": IcebergSink(f"ice.db.{output}", name=output, key=None if number % 2 else "match_id"),
+        }
+        for number, output in enumerate(query.ids)
+    }
+
+
+def export_lakes(spark: SparkSession, query: Query, folder: Path) -> None:
+    """Write the tables to files, which the checker reads without Spark."""
+    (folder / LAKES).mkdir(exist_ok=True)
+    for output, tables in lake_sinks(query, folder).items():
+        for lake, sink in tables.items():
+            if lake == "delta" and Path(sink.table).exists():
+                rows = spark.read.format("delta").load(sink.table)
+            elif lake == "iceberg" and spark.catalog.tableExists(sink.table):
+                rows = spark.table(sink.table)
+            else:
+                continue
+            pq.write_table(rows.toArrow(), folder / LAKES / f"{output}.{lake}")
+
+
 def sinks(query: Query, folder: Path) -> dict[str, Any]:
     """Each writes a file by batch id, and inserts the ids that are not there yet."""
     import crash_points  # on the path of the victim alone
+
+    tables = lake_sinks(query, folder)
 
     def sink(output: str) -> Any:
         def written(df: DataFrame, batch_id: int) -> None:
             crash_points.passing("sink.before")
             rows = df.toArrow()
             write(folder, output, batch_id, rows)
+            for table in tables.get(output, {}).values():
+                table(df, batch_id)
+                crash_points.passing("sink.lake")
             crash_points.passing("sink.middle")
             if output in query.ids:
                 insert(folder, output, [query.row_id(output, row) for row in rows.to_pylist()])
@@ -70,7 +106,7 @@ def main(folder: Path, kind: str, seed: int) -> None:
     query = QUERIES[kind](folder, seed)
     storage = json.loads((folder / STORAGE).read_text())
     query.location = storage["checkpoint"]
-    spark = session(storage["settings"])
+    spark = session(storage["settings"] | (lakes.settings(folder) if "NEMESIS_LAKES" in os.environ else {}))
     gateway: Any = spark.sparkContext._gateway
     new = folder / "processes.new"
     new.write_text(json.dumps({"driver": os.getpid(), "jvm": gateway.proc.pid}))
@@ -81,6 +117,7 @@ def main(folder: Path, kind: str, seed: int) -> None:
         try:
             if finishing:
                 query.run(spark, sinks(query, folder))
+                export_lakes(spark, query, folder)
                 gateway.shutdown()
                 gateway.proc.stdin.close()
                 gateway.proc.wait()
