@@ -80,6 +80,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
     folder = StoredFolder.of(spark, target)
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    _check_operators(spark, source.location)  # before a lease is written there
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
@@ -87,7 +88,6 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
 
 
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder) -> None:
-    _check_operators(spark, source.location)
     state = read_state(spark, source.location)
     position = _position(source, state)
     headers, summary = _summary(state)

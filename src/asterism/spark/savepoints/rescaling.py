@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from asterism.arguments import expect, expect_number, expect_string
 from asterism.errors import StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.spark.host.state_reader import operators_in
 from asterism.spark.savepoints.creating import create_savepoint
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import restore_savepoint
@@ -42,6 +43,7 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
     whole = StoredFolder.of(spark, checkpoint)
     current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{_NAME}0")
     name = f"{_NAME}{int(current.removeprefix(_NAME)) + 1}"
+    operators_in(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
     with leased(spark, current_checkpoint(spark, whole.location)):
         savepoint, new = whole / (name + _PART), whole / name
         for left in (savepoint, new):  # by a call that was interrupted
