@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from asterism import CEP, KeyedStream, Pattern, match_recognize, sql
-from asterism.spark.api.patterns import PatternStream
-from asterism.spark.api.row_patterns import RowPatternStream
+from asterism.streams.pattern_stream import PatternStream
+from asterism.streams.row_patterns import RowPatternStream
 
 KEY, TIME, TIMESTAMP = "user_id", "event_time", "ts"
 """The key of the events, their time in milliseconds, and the same as a TIMESTAMP."""

@@ -10,6 +10,7 @@ import asterism.spark  # noqa: F401 - sets the interpreter of a session that is 
 
 if TYPE_CHECKING:
     __version__: str
+    from asterism.cep import CEP
     from asterism.discovery import (
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
     )
     from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
     from asterism.spark.api.operators import OperatorStream, connect
-    from asterism.spark.api.patterns import CEP, PatternStream
-    from asterism.spark.api.row_patterns import RowPatternStream, match_recognize
     from asterism.spark.api.running import run
     from asterism.spark.api.statements import sql
     from asterism.spark.api.stream_joins import (
@@ -73,9 +72,7 @@ if TYPE_CHECKING:
         window_join,
     )
     from asterism.spark.api.table_functions import register_function
-    from asterism.spark.api.timelines import timeline
-    from asterism.spark.api.windows import WindowedStream, window
-    from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+    from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.rules.backtest import Backtest
     from asterism.spark.rules.rules import PatternProcessorStream
@@ -84,6 +81,11 @@ if TYPE_CHECKING:
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
+    from asterism.streams.keyed_stream import KeyedStream
+    from asterism.streams.pattern_stream import PatternStream
+    from asterism.streams.row_patterns import RowPatternStream, match_recognize
+    from asterism.streams.timelines import timeline
+    from asterism.streams.windows import WindowedStream, window
     from asterism.windows.assigners import (
         CumulativeWindows,
         GlobalWindows,
@@ -255,8 +257,7 @@ _NAMES = {
     "spark.api.operators": ["OperatorStream", "connect"],
     "spark.rules.rules": ["PatternProcessorStream"],
     "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
-    "spark.api.patterns": ["CEP", "PatternStream"],
-    "spark.api.row_patterns": ["RowPatternStream", "match_recognize"],
+    "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.rescaling": ["rescale_checkpoint"],
@@ -267,9 +268,12 @@ _NAMES = {
     "spark.api.stream_joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],
-    "spark.host.keyed_stream": ["BroadcastStream", "DataStream", "KeyedStream"],
-    "spark.api.timelines": ["timeline"],
-    "spark.api.windows": ["WindowedStream", "window"],
+    "spark.host.keyed_stream": ["BroadcastStream", "DataStream"],
+    "cep": ["CEP"],
+    "streams.keyed_stream": ["KeyedStream"],
+    "streams.pattern_stream": ["PatternStream"],
+    "streams.timelines": ["timeline"],
+    "streams.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
         "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Sequence", "TimeSpan", "Trigger",
@@ -337,7 +341,12 @@ def __getattr__(name: str) -> Value:
     if name == "__version__":
         return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
-        return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
+        try:
+            return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "pyspark":
+                raise
+            raise ImportError(f"asterism.{name} needs Spark, and there is no PySpark: pip install pyspark") from error
     spelled = import_module("asterism.spelling").python_name(name)
     if spelled != name and spelled in _MODULES:
         raise ImportError(f"asterism has no {name!r}: it is {spelled} here")

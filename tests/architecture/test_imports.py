@@ -23,8 +23,8 @@ import asterism
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "text", "files", "columns", "expressions", "operators", "windows", "joins",
-    "patterns", "matching", "row_patterns", "rules", "savepoints", "http", "discovery", "sinks", "sources", "trace", "spark",
-    "testing", "console", "conformance", "cli", "__main__",
+    "patterns", "matching", "row_patterns", "rules", "savepoints", "http", "discovery", "sinks", "sources", "trace", "streams",
+    "embedded", "spark", "cep", "testing", "console", "conformance", "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}
@@ -37,7 +37,7 @@ ORDER_INSIDE = {
     "cli": ["common", "rules"],
 }
 """Likewise the packages inside a package. The modules beside them come last."""
-MAY_MEET_SPARK = {"spark", "sinks", "sources", "conformance", "cli"}
+MAY_MEET_SPARK = {"spark", "streams", "cep", "sinks", "sources", "conformance", "cli"}
 HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {

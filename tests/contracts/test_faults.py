@@ -15,7 +15,7 @@ import tests.contracts.ledger
 from asterism.operators.state.keyed_state import BroadcastValueState, ListState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.streams.keyed_stream import KeyedStream
 from tests.contracts.ledger import (
     FEES,
     MOVES,

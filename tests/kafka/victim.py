@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import CEP, KeyedStream, Pattern
 from asterism.sinks import KafkaSink
 from asterism.sources import kafka_events
-from asterism.spark.api.patterns import PatternStream
+from asterism.streams.pattern_stream import PatternStream
 from tests.servers.jars import jars
 
 SOURCE, TARGET = "killed_in", "killed_out"

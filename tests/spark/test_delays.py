@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import BroadcastStream, KeyedStream
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
-from asterism.spark.host.keyed_stream import MAX_DURATION
 from asterism.spark.host.times import spark_delay
+from asterism.streams.keyed_stream import MAX_DURATION
 
 MILLISECOND = 1000
 MICROSECOND = timedelta(microseconds=1)

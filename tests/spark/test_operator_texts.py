@@ -15,7 +15,8 @@ from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.api.broadcast_joins import Side
 from asterism.spark.api.operators import connect
 from asterism.spark.api.statements import sql
-from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
+from asterism.streams.keyed_stream import KeyedStream
 from tests.kit import Golden, Provocation
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from asterism.rules.definition.processor import PatternProcessor
-    from asterism.spark.host.keyed_stream import KeyedStream
+    from asterism.streams.keyed_stream import KeyedStream
 
 COUNTED = {
     "matches": ("match", "matches"),
@@ -203,8 +203,8 @@ class MatchJob:
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
         """The rows of the result. A stream is run to its end."""
-        from asterism.spark.api.patterns import CEP
-        from asterism.spark.host.keyed_stream import KeyedStream
+        from asterism.cep import CEP
+        from asterism.streams.keyed_stream import KeyedStream
 
         events = read_batch(spark, self.files)
         if self.stream:
@@ -230,8 +230,8 @@ class MatchJob:
         return rows.orderBy(*times) if times else rows
 
     def _rule_rows(self, spark: SparkSession, described: KeyedStream, rule: PatternProcessor, work: Path) -> DataFrame:
+        from asterism.cep import CEP
         from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
-        from asterism.spark.api.patterns import CEP
 
         factory = GivenPatternProcessorDiscovererFactory((rule,))
         stream = CEP.pattern_processors(described, factory, semantics=Semantics(self.semantics), on_limit="fail")

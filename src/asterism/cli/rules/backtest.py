@@ -126,8 +126,8 @@ def _report(
 
     files = [files_to_read(path) for path in inputs]
     with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
-        from asterism.spark.api.patterns import CEP
-        from asterism.spark.host.keyed_stream import KeyedStream
+        from asterism.cep import CEP
+        from asterism.streams.keyed_stream import KeyedStream
 
         return CEP.backtest(
             KeyedStream(history_frame(spark, files, time), key=keys, time=time),

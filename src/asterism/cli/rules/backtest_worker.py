@@ -63,9 +63,9 @@ class BacktestHandler:
         self._stack.close()
 
     def _report(self, spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
+        from asterism.cep import CEP
         from asterism.discovery.sources.lookup_sources import lookups_of
-        from asterism.spark.api.patterns import CEP
-        from asterism.spark.host.keyed_stream import KeyedStream
+        from asterism.streams.keyed_stream import KeyedStream
 
         settings = self.settings
         events = history_frame(spark, [files_to_read(Path(path)) for path in settings.history], settings.time)

@@ -92,6 +92,7 @@ class Purpose(StrEnum):
         "in a query, Spark evaluates what reads a single event, also functions of the session; without Spark, hand such a"
         " function over, udfs={name: function}, or give its value as a column of the events"
     )
+    TABLES = "without Spark there are no others: compute the value before, as a column of the table"
     CHECKED = "a function of the query is declared by its name and the type of its result: --udf haversine:double"
 
 
@@ -340,6 +341,8 @@ class UserFunctions(Mapping[str, UserFunction]):
         """What an error says about a function that is not among these."""
         if self.purpose is Purpose.NOTHING:
             return None
+        if self.purpose is Purpose.TABLES:
+            return str(self.purpose)
         names = ", ".join(sorted(function.name for function in self.values())) or "none"
         return f"{self.purpose}; listed: {names:.500}"
 

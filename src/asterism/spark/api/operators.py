@@ -21,9 +21,12 @@ from asterism.operators.multiple_input import MultipleInputOperator, check_opera
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark.host.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
 from asterism.spark.host.execution import OperatorOutputs, Sink
-from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream, Stream
+from asterism.spark.host.keyed_stream import BroadcastStream, Stream
 from asterism.spark.host.several_inputs import keys_of, over_streams, over_tables, together, wire_of
-from asterism.spark.host.stateful import Use, batch_results, check_use
+from asterism.spark.host.stateful import Use, batch_results
+from asterism.streams.hosts import check_on_spark
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.run_options import check_use
 from asterism.text.printable import quoted_name
 
 
@@ -88,6 +91,7 @@ class OperatorStream(OperatorOutputs):
                     f'the input "{name}" is connected to a {type(stream).__name__}',
                     hint="KeyedStream(df, key=..., time=...), DataStream(df) or BroadcastStream(df)",
                 )
+            check_on_spark("connect", stream)
             if isinstance(stream, KeyedStream) and stream.order_by:
                 raise StreamDefinitionError(
                     f'the input "{name}" has an order_by',

@@ -1,30 +1,26 @@
-"""MATCH_RECOGNIZE on Spark: matches the row pattern of a clause in one DataFrame."""
+"""MATCH_RECOGNIZE over DataFrames of Spark: the plans of its queries."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
-from asterism.errors import StreamDefinitionError
 from asterism.expressions.computed_columns import is_computed
-from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
 from asterism.row_patterns.automaton import AT_END
 from asterism.row_patterns.checking import CheckedClause, ClauseExpressions, check
-from asterism.row_patterns.clause.clause import Clause, ClauseDialect, DialectName, dialect_of
+from asterism.row_patterns.clause.clause import Clause
 from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import (
     LATE_ROWS,
     MATCHES,
@@ -40,13 +36,11 @@ from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.exchange import Batches
-from asterism.spark.host.execution import OperatorOutputs, Sink, computed_parts
+from asterism.spark.host.execution import OperatorOutputs, computed_parts
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.stateful import (
     Use,
-    check_use,
     filtered,
     hash_of,
     hashed,
@@ -56,9 +50,11 @@ from asterism.spark.host.stateful import (
 )
 from asterism.spark.session.settings import of_expressions
 from asterism.spark.session.unwrapping import unwrapping
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.row_patterns import RowPatternStream, SearchOptions
+from asterism.streams.run_options import RunOptions, Sink
 from asterism.text.printable import quoted_name
 
-_OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = internal("processing_time")
 """A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
@@ -68,68 +64,22 @@ _AS_ARGUMENT = (
 )
 
 
-class SearchOptions(TypedDict, total=False):
-    """How a clause is searched over a stream.
-
-    :param pages: a fixed number of pages of state per key group. Default: the number follows the size of the state
-    :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more. Default: 100,000
-    :param on_limit: the behavior at that limit. "error", the default, fails the query with
-        :class:`~asterism.errors.LimitExceededError`; "drop" continues as if no match began at the first of these rows, and
-        counts this.
-    """
-
-    pages: int | None
-    max_rows: int
-    on_limit: OnLimit
-
-
-def match_recognize(
+def row_pattern_stream(
     df: DataFrame,
-    clause: str | MatchRecognize,
-    *,
-    max_out_of_orderness: timedelta = timedelta(0),
-    idle_after: timedelta | None = None,
-    watermark_by: Sequence[str] = (),
-    key_groups: int | None = None,
-    drain: bool = False,
-    dialect: DialectName = "standard",
-    **options: Unpack[SearchOptions],
-) -> RowPatternStream:
-    """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
-
-    :param df: a streaming or a batch DataFrame
-    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or one that has been read. Over a
-        stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
-        interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
-    :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream` (streaming)
-    :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
-    :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
-    :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
-        docs/match_recognize_dialects.md
-    :param options: *pages*, *max_rows*, *on_limit*: see :class:`~asterism.spark.api.row_patterns.SearchOptions`
-    :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
-    :raises StreamDefinitionError: an argument is invalid
-
-    Runnable examples: docs/match_recognize.md. Source: SQL:2016, feature R010.
-    """
-    expect_options("match_recognize", options, SearchOptions)
-    expect(StreamDefinitionError, df, DataFrame, "rows must be a DataFrame", 'match_recognize(df, "ORDER BY ts ...")')
-    if not isinstance(clause, MatchRecognize):
-        clause = MatchRecognize(clause, dialect)
-    elif dialect_of(dialect) not in (ClauseDialect.STANDARD, clause.clause.dialect):
-        raise StreamDefinitionError(
-            "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
-        )
-    check_use(key_groups, drain)
-    return RowPatternStream(
-        df, clause.clause, max_out_of_orderness, idle_after, watermark_by, key_groups, drain, options
-    )
+    clause: Clause,
+    max_out_of_orderness: timedelta,
+    idle_after: timedelta | None,
+    watermark_by: Sequence[str],
+    key_groups: int | None,
+    drain: bool,
+    options: SearchOptions,
+) -> SparkRowPatternStream:
+    """See :func:`asterism.match_recognize`."""
+    return SparkRowPatternStream(df, clause, max_out_of_orderness, idle_after, watermark_by, key_groups, drain, options)
 
 
-class RowPatternStream(OperatorOutputs):
-    """The results of a row pattern. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
+class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
+    """The results of a row pattern over a DataFrame."""
 
     def __init__(
         self,
@@ -142,7 +92,7 @@ class RowPatternStream(OperatorOutputs):
         drain: bool,
         options: SearchOptions,
     ) -> None:
-        self.key_groups, self.drain = key_groups, drain
+        super().__init__(key_groups, drain)
         df = plain_columns(df)
         self.spark: SparkSession = df.sparkSession
         self.schema = arrow_schema(self.spark, df.schema)
@@ -170,36 +120,7 @@ class RowPatternStream(OperatorOutputs):
         """The operator of its matches."""
         return self._operator([MATCHES])
 
-    # ------------------------------------------------------------------ results
-
-    @property
-    def matches(self) -> DataFrame:
-        """The result of the clause, with its columns and types: for ONE ROW PER MATCH those of PARTITION BY and MEASURES, for
-        ALL ROWS PER MATCH also the other columns of the input.
-        """
-        return self._single(MATCHES)
-
-    @property
-    def late(self) -> DataFrame:
-        """Late rows and rows without a time, with the columns of the input. In batch, no row is late."""
-        return self._single(LATE_ROWS)
-
-    def run(
-        self,
-        sinks: Mapping[str, Sink],
-        *,
-        checkpoint: str | None = None,
-        drain: bool | None = None,
-        trigger: Mapping[str, Any] | None = None,
-        name: str | None = None,
-    ) -> StreamingQuery | None:
-        """Write the outputs ``matches`` and ``late`` to sinks. They are computed only once, as in
-        :meth:`asterism.PatternStream.run`.
-
-        The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
-        """
-        options = self._run_options(sinks, checkpoint, drain, trigger, name)
-        expect_outputs(sinks, _OUTPUTS)
+    def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         outputs = list(sinks)
         return self._write(
             self._operator(outputs), partial(self._results, outputs), sinks, options, projections=self._projections

@@ -10,7 +10,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
-from asterism.spark.host.execution import RunOptions, Sink, run_frame
+from asterism.spark.host.execution import Sink, run_frame
+from asterism.streams.run_options import RunOptions
 
 _HINT = 'run(asterism.sql("SELECT ...", spark), sink, checkpoint=path), where sink(df, batch_id) writes rows'
 

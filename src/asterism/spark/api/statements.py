@@ -40,8 +40,7 @@ from asterism.row_patterns.operator import MAX_ROWS, check_limit
 from asterism.row_patterns.resolution import outer_row
 from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, MAX_NESTING, FoundClause, StatementTokens, word_of
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
-from asterism.spark.api.patterns import CEP
-from asterism.spark.api.row_patterns import match_recognize
+from asterism.spark.api.patterns import pattern_processors
 from asterism.spark.api.table_functions import (
     CallRunner,
     FunctionCall,
@@ -52,12 +51,13 @@ from asterism.spark.api.table_functions import (
     registered,
     unknown_function,
 )
-from asterism.spark.host.keyed_stream import KeyedStream, check_watermarks
 from asterism.spark.host.query_settings import QueryTraits, carrying
-from asterism.spark.host.stateful import check_use
 from asterism.spark.session.pipelines import analyzable, analyzing
 from asterism.spark.session.settings import errors_not_logged
 from asterism.spark.session.unwrapping import unwrapping
+from asterism.streams.keyed_stream import KeyedStream, check_watermarks
+from asterism.streams.row_patterns import match_recognize
+from asterism.streams.run_options import check_use
 from asterism.text.printable import quoted_name
 
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
@@ -355,7 +355,7 @@ def _by_rules(
         raise ExpressionSyntaxError.at(problem, text, named.start, hint)
     stream = KeyedStream(table.df, key=list(clause.partition_by), time=clause.order_by, **watermarks.of(table.df))
     written = {name: value.text for name, value in clause.options.items() if name != FACTORY}
-    processors: Any = CEP.pattern_processors  # the options are checked there
+    processors: Any = pattern_processors  # the options are checked there
     matches: DataFrame = processors(stream, factory, **options, **written).output("matches")
     return matches
 

@@ -25,9 +25,12 @@ from asterism.operators.multiple_input import Wire
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
 from asterism.spark.host.execution import OperatorOutputs, Sink
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
-from asterism.spark.host.stateful import Use, check_use
+from asterism.spark.host.stateful import Use
+from asterism.streams.hosts import check_on_spark
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.run_options import check_use
 from asterism.windows.assigners import Windows
 
 _OF_ONE_SIDE = "Spark computes what reads the columns of one side: f(x) > other_y instead of f(x, other_y)"
@@ -277,6 +280,7 @@ def _check_stream(what: str, stream: object, reason: str | None) -> None:
         raise StreamDefinitionError(
             f"{what} must be a KeyedStream, not a {type(stream).__name__}", hint='KeyedStream(df, key="id", time="ts")'
         )
+    check_on_spark("a join", stream)
     if stream.order_by and reason is not None:
         raise StreamDefinitionError(f"{what} has an order_by", reason, "remove it")
 

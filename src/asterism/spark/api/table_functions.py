@@ -27,7 +27,8 @@ from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.row_patterns.statements import StatementTokens, word_of
 from asterism.spark.api.operators import connect
 from asterism.spark.host.chaining import has_upstream
-from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.keyed_stream import KeyedStream
 
 TableFunction: TypeAlias = "type[StreamOperator] | Callable[..., StreamOperator]"
 """A subclass of StreamOperator, or a function that returns an operator: the parameters are the constants of a call."""

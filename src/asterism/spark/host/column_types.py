@@ -35,6 +35,7 @@ from asterism.operators.operator import Operator
 from asterism.spark.host.versions import to_arrow
 from asterism.spark.session.pipelines import analyzable
 from asterism.spark.session.settings import errors_not_logged
+from asterism.streams.hosts import needs_spark
 from asterism.text.printable import quoted_name
 
 _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -100,6 +101,8 @@ def plain_columns(df: DataFrame) -> DataFrame:
 
     :raises StreamDefinitionError: it has no columns, or two of the same name
     """
+    if hasattr(df, "__arrow_c_stream__") and not isinstance(df, DataFrame):
+        raise needs_spark("this query")
     expect(StreamDefinitionError, df, DataFrame, "events must be a DataFrame", 'KeyedStream(df, key="user", time="ts")')
     df = analyzable(df)
     fields = df.schema.fields

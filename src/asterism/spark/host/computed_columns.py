@@ -32,17 +32,15 @@ from asterism.errors import (
     ExpressionError,
     ExpressionSyntaxError,
     ExpressionTypeError,
-    StreamDefinitionError,
     UnknownFunctionError,
     UnsupportedSyntaxError,
 )
-from asterism.expressions.computed_columns import Names, is_computed, sql_of_column, visible
+from asterism.expressions.computed_columns import is_computed, sql_of_column, visible
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parsing import tokenize
-from asterism.expressions.parts_for_spark import STORED, PartForSpark, check_of_event, check_queries
-from asterism.expressions.structure import structure
+from asterism.expressions.parts_for_spark import STORED, PartForSpark
 from asterism.spark.host.column_types import arrow_schema, cannot_pass
 from asterism.spark.session.settings import errors_not_logged, of_expressions
+from asterism.streams.key_expressions import key_parts
 from asterism.text.printable import quoted_name
 
 Built = TypeVar("Built")
@@ -186,21 +184,7 @@ def with_keys(df: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, list[str]]
     :raises ExpressionError: Spark cannot evaluate an expression, or it is not deterministic
     :raises StreamDefinitionError: the name after AS is that of another column
     """
-    parts: dict[str, PartForSpark] = {}
-    names = []
-    for key in keys:
-        named = None if key in df.columns else _key_expression(key, df)
-        names.append(key if named is None else named[0])
-        if named is None:
-            continue
-        name, part = named
-        if name.lower() in (column.lower() for column in (*df.columns, *parts)):
-            raise StreamDefinitionError(
-                f"the stream and the key {key!r:.100} have a column of the same name",
-                "Spark treats names that differ in case as equal.",
-                f"another name after AS: {part.sql[1:-1]:.100} AS other_key",
-            )
-        parts[name] = part
+    names, parts = key_parts(keys, df.columns)
     if not parts:
         return df, names
     with of_expressions(df.sparkSession):
@@ -210,24 +194,6 @@ def with_keys(df: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, list[str]]
             except Exception as error:  # also an internal error of Spark
                 raise refused(part, error, df.columns, "a key is of a single event") or part.refusal from None
         return df.select("*", *[F.expr(part.sql).alias(name) for name, part in parts.items()]), names
-
-
-def _key_expression(text: str, df: DataFrame) -> tuple[str, PartForSpark] | None:
-    """The name and the SQL of a key; None if it is a single word."""
-    tokens = tokenize(text, "key")
-    whole = structure(tokens)
-    if len(tokens) < 2:
-        return None
-    if whole is None or not whole.is_expression or whole.end not in (len(tokens), len(tokens) - 2):
-        raise ExpressionSyntaxError.at("a key must be a column or an expression", text, hint="lower(name) AS user")
-    check_queries(tokens, text)
-    check_of_event(tokens, whole.begin, whole.end, text, Names(frozenset(df.columns)))
-    begin, end = tokens[whole.begin].start, tokens[whole.end - 1].end + 1
-    # The parentheses refuse a name without AS, and several expressions.
-    sql, starts = f"({text[begin:end]})", (begin, *range(begin, end), end - 1)
-    refusal = UnsupportedSyntaxError.at("Spark cannot evaluate this key", text, begin)
-    name = text.strip() if whole.end == len(tokens) else tokens[-1].text
-    return name, PartForSpark(sql, text, starts, refusal)
 
 
 # ---------------------------------------------------------------------------------------------------- errors

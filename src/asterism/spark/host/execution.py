@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect
 from asterism.columns.internal import internal
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.expressions.computed_columns import computed_sql
@@ -28,7 +26,7 @@ from asterism.spark.host import versions
 from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
@@ -42,11 +40,11 @@ from asterism.spark.session.settings import (
     settings,
 )
 from asterism.spark.session.unwrapping import explained, unwrapping
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.run_options import RunOptions, check_columns_of_sink, sink_of_output
 
 Sink = Callable[[DataFrame, int], None]
 _log = logging.getLogger("asterism.spark")
-_AT_ONCE = {"availableNow", "once"}
-"""The triggers with which Spark can read all available data in one micro-batch."""
 _SECONDS = 0.005
 """Between two checks of a query, and of a question of its control source."""
 
@@ -54,67 +52,6 @@ _SECONDS = 0.005
 def check_checkpoint(checkpoint: str | None) -> None:
     if checkpoint is None:
         raise CheckpointRequiredError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The arguments of the method ``run`` of all streams.
-
-    :param drain: whether the query ends its input
-    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
-    """
-
-    checkpoint: str | None
-    drain: bool
-    trigger: Mapping[str, Any] | None
-    name: str | None
-    key_groups: int | None
-
-    @classmethod
-    def checked(
-        cls,
-        sinks: Any,
-        checkpoint: Any,
-        drain: Any,
-        trigger: Any,
-        name: Any,
-        *,
-        with_trigger: bool,
-        key_groups: int | None,
-    ) -> RunOptions:
-        """The arguments of a user.
-
-        :param drain: whether the query ends its input; None: it does without a trigger
-        :param with_trigger: whether a query with a trigger ends its input if *drain* is None
-        :raises StreamDefinitionError: one of them is of a wrong type
-        """
-        expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
-        expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
-        expect(StreamDefinitionError, drain, bool | None, "drain must be True or False")
-        expect(
-            StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
-        )
-        expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
-        if not sinks:
-            raise StreamDefinitionError(
-                "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
-            )
-        for output, sink in sinks.items():
-            if not callable(sink):
-                raise StreamDefinitionError(
-                    f'the sink of "{output}" must be a function, not {sink!r:.60}',
-                    hint="use a function of a DataFrame and a batch id: "
-                    "lambda df, batch_id: df.write.mode('append').parquet(path)",
-                )
-        if drain is None:
-            drain = True if trigger is None else with_trigger
-        if drain and trigger is not None and not _AT_ONCE & trigger.keys():
-            raise StreamDefinitionError(
-                f"a query with the trigger {next(iter(trigger), 'none')} cannot end its input, because it does not end",
-                "Its first micro-batch would end the input, and the events after that would be lost.",
-                'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
-            )
-        return cls(checkpoint, drain, trigger, name, key_groups)
 
 
 class OperatorOutputs:
@@ -184,10 +121,10 @@ class OperatorOutputs:
             written = unpacked(rows, output, schemas[output])
             return after[output].of(written) if output in after else written
 
-        sinks = {output: _of_output(sink, output) for output, sink in sinks.items()}
+        sinks = {output: sink_of_output(sink, output) for output, sink in sinks.items()}
         write = _writing([(sink, partial(rows_of, output)) for output, sink in sinks.items()])
         for output, sink in sinks.items():
-            _check_columns(sink, [*after[output].columns] if output in after else schemas[output].names)
+            check_columns_of_sink(sink, [*after[output].columns] if output in after else schemas[output].names)
         inputs = [stream.df for stream in self._connected()]
         if not any(df.isStreaming for df in inputs):
             write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
@@ -220,7 +157,7 @@ def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> Stre
     :param options: without a number of key groups
     """
     for sink in sinks:
-        _check_columns(sink, df.columns)
+        check_columns_of_sink(sink, df.columns)
     write = _writing([(sink, lambda rows: rows) for sink in sinks])
     check_checkpoint(options.checkpoint)
     traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
@@ -241,20 +178,6 @@ def _writing(sinks: Sequence[tuple[Sink, Callable[[DataFrame], DataFrame]]]) -> 
             rows.unpersist()
 
     return write
-
-
-def _of_output(sink: Sink, output: str) -> Sink:
-    """Tell a sink the name of its output, if it wants to know: one sink may be that of several outputs."""
-    for_output = getattr(sink, "for_output", None)  # of DeltaSink, IcebergSink
-    named: Sink = for_output(output) if callable(for_output) else sink
-    return named
-
-
-def _check_columns(sink: Sink, columns: Sequence[str]) -> None:
-    """Tell a sink the columns that it will get, if it wants to know."""
-    check_columns = getattr(sink, "check_columns", None)  # of FileSink
-    if callable(check_columns):
-        check_columns(columns)
 
 
 @contextmanager

@@ -17,10 +17,11 @@ from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
 from asterism.spark.host.column_types import arrow_schema, types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import DataStream, KeyedStream, Stream, idle_micros, partitioned_by
+from asterism.spark.host.keyed_stream import DataStream, Stream, idle_micros, partitioned_by
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.host.times import event_micros
+from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 
 Streams = Mapping[str, Stream]

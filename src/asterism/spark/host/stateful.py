@@ -20,14 +20,12 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.columns.time import micros
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.expressions.computed_columns import PREFIX
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
-from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.host import end_of_input as signals
@@ -40,7 +38,7 @@ from asterism.spark.host.control_source import ControlSource, check_zone_of, ren
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import BEHIND, EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
-from asterism.spark.host.keyed_stream import KeyedStream, Stream, idle_micros, partitioned_by
+from asterism.spark.host.keyed_stream import Stream, idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.times import EVENT_TIME as PARTITION_TIME
@@ -55,6 +53,7 @@ from asterism.spark.session.settings import (
 )
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.spark.session.worker import task
+from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 
 OBSERVATION = "asterism"
@@ -147,14 +146,6 @@ def _columns(row: Row) -> dict[str, Any]:
     if columns.keys() == {"values", "schema"} and isinstance(columns["schema"], dict):
         return dict(zip((field["name"] for field in columns["schema"]["fields"]), columns["values"], strict=True))
     return columns
-
-
-def check_use(key_groups: int | None, drain: bool = False) -> None:
-    """Check the options that all streams have."""
-    expect(StreamDefinitionError, key_groups, int | None, "key_groups must be an integer", "key_groups=4")
-    if key_groups is not None:
-        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
-    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:

@@ -42,11 +42,11 @@ from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import SingleSetStore
 from asterism.rules.sets.sets import ProcessorSet
 from asterism.spark.host.column_types import arrow_schema
-from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.stateful import Use, unpacked
 from asterism.spark.host.times import event_micros
 from asterism.spark.rules.rules import bounded_results, check_functions
 from asterism.spark.session.settings import DEFAULT_KEY_GROUPS
+from asterism.streams.keyed_stream import KeyedStream
 
 ALONE, SHARED, PAIRED, MIXED = "alone", "shared", "paired", "mixed"
 """How the matches of a run are compared: its rule exists on one side only, or is the same on both; or with the run of the other

@@ -45,7 +45,6 @@ from asterism.spark.host.column_types import arrow_schema, spark_schema
 from asterism.spark.host.exchange import MILLISECOND
 from asterism.spark.host.execution import OperatorOutputs, Sink, check_checkpoint
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import CountedQuery, count, counts_of
@@ -53,6 +52,7 @@ from asterism.spark.rules.rule_source import Payload
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.settings import hadoop_settings, resolved
 from asterism.spelling import PythonNames
+from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 
 

@@ -1,4 +1,4 @@
-"""Timelines of DataFrames."""
+"""Timelines of results."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from asterism.arguments import expect_string, shown
 from asterism.errors import StreamDefinitionError
 from asterism.matching.outputs import END_TIME, START_TIME
+from asterism.streams.hosts import is_of_spark
 from asterism.text.printable import quoted_name
 from asterism.trace.timeline import MAX_ROWS, Timeline
 
@@ -44,7 +44,7 @@ def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_
         table = matches
     elif isinstance(matches, pd.DataFrame):
         table = pa.Table.from_pandas(matches, preserve_index=False)
-    elif isinstance(matches, DataFrame):
+    elif is_of_spark(matches) and hasattr(matches, "isStreaming"):
         if matches.isStreaming:
             raise StreamDefinitionError(
                 "a stream cannot be drawn",

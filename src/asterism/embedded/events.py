@@ -1,0 +1,115 @@
+"""The events of a user as an Arrow table, with the types that they would have in Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import shown
+from asterism.columns.event_files import read_events
+from asterism.columns.time import TIME_UNIT
+from asterism.errors import ColumnTypeError, StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE
+
+_HINT = 'KeyedStream(table, key="user", time="ts")'
+_WIDER = {
+    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(), pa.date64(): pa.date32(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary(),
+}  # fmt: skip
+_INDEX = "__index_level_"
+"""The first part of the names of the columns that pandas makes of an index."""
+
+
+def table_of(events: Any, time: str | None, time_unit: str) -> pa.Table:
+    """The events as a table. The metadata of its schema has the time zone of expressions, which is that of the first TIMESTAMP
+    column, or UTC.
+
+    :param time: the event-time column, which in a file may be a string
+    :raises StreamDefinitionError: they are nothing that can be read as a table, or reading them fails
+    """
+    table = _read(events, time)
+    twice = next((name for name, count in Counter(table.column_names).items() if count > 1), None)
+    if twice is not None:
+        raise StreamDefinitionError(
+            f"two columns are named {twice!r:.100}", f"Columns: {', '.join(table.column_names):.1000}", "rename one"
+        )
+    if not table.num_columns:
+        raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")
+    zones = (str(kind.tz) for kind in table.schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
+    zone = next(zones, "UTC")
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = _type_in_spark(field.type, zone)
+        try:
+            columns.append(column if column.type == kind else _converted(column, kind))
+        except pa.ArrowException as error:
+            raise ColumnTypeError(
+                f'the column "{field.name}" of type {field.type} cannot be converted to {kind}', str(error)
+            ) from None
+    fields = [pa.field(name, column.type) for name, column in zip(table.column_names, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(fields, metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}))
+
+
+def _read(events: Any, time: str | None) -> pa.Table:
+    """The table with the types that it has."""
+    if isinstance(events, str | PathLike):
+        return read_events(Path(events), time)
+    if not hasattr(events, "__arrow_c_stream__"):
+        raise StreamDefinitionError(
+            f"events must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
+            "Anything with Arrow's C stream interface is a table: of pyarrow, Polars, pandas, DuckDB.",
+            _HINT,
+        )
+    try:
+        if isinstance(events, pa.Table):
+            table = events
+        elif isinstance(events, pa.RecordBatchReader):
+            table = events.read_all()
+        else:
+            table = pa.RecordBatchReader.from_stream(events).read_all()
+    except Exception as error:  # of the producer: of any class
+        reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
+        raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
+    if type(events).__module__.startswith("pandas."):  # as Spark does
+        table = table.select([name for name in table.column_names if not name.startswith(_INDEX)])
+    return table
+
+
+def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(kind, safe=False)
+    # Arrow cannot cast a dictionary of string views, as that of a Categorical of Polars is.
+    chunks = [chunk.dictionary.cast(kind, safe=False).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
+
+
+def _type_in_spark(kind: pa.DataType, zone: str) -> pa.DataType:
+    """The type that a column of an Arrow type has in Spark; large strings, lists and bytes remain large."""
+    types = pa.types
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if types.is_dictionary(kind):
+        return _type_in_spark(kind.value_type, zone)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else zone)
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_list(kind) or types.is_fixed_size_list(kind) or types.is_list_view(kind):
+        return pa.list_(_part(kind.value_field, zone))
+    if types.is_large_list(kind):
+        return pa.large_list(_part(kind.value_field, zone))
+    if types.is_map(kind):
+        return pa.map_(_part(kind.key_field, zone), _part(kind.item_field, zone))
+    if types.is_struct(kind):
+        return pa.struct([_part(field, zone) for field in kind])
+    return kind
+
+
+def _part(field: pa.Field, zone: str) -> pa.Field:
+    return pa.field(field.name, _type_in_spark(field.type, zone), field.nullable)

@@ -1,0 +1,102 @@
+"""Keyed streams of Arrow tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.columns.sort_keys import SortKey, no_order
+from asterism.embedded.events import table_of
+from asterism.errors import ExpressionError
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parts_for_spark import PartForSpark
+from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.expressions.types import name_of
+from asterism.streams.hosts import EMBEDDED
+from asterism.streams.key_expressions import key_parts
+from asterism.streams.keyed_stream import (
+    KeyedStream,
+    check_columns,
+    check_partitions,
+    check_strings,
+    check_times,
+    no_key,
+    no_partition,
+    no_time,
+)
+
+
+class ArrowKeyedStream(KeyedStream[pa.Table]):
+    """A keyed stream of a table, or of what can be read as one."""
+
+    host = EMBEDDED
+
+    def __post_init__(self) -> None:
+        self.check_definition()
+        table = table_of(self.df, self.time, self.time_unit)
+        order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
+        times = [] if self.time is None else [self.time]
+        check_columns(table.column_names, [*times, *order], "in the keyed stream")
+        check_strings(self.keys)
+        names, parts = key_parts(self.keys, table.column_names)
+        for name, part in parts.items():
+            table = table.append_column(name, _key_column(table, part))
+        check_columns(table.column_names, names, "in the keyed stream")
+        self.set_keys(table, names, computed=bool(parts))
+        for name in self.keys:
+            kind = table.schema.field(name).type
+            if not _is_key(kind):
+                raise no_key(name, name_of(kind), is_struct=pa.types.is_struct(kind))
+        for name in order:
+            kind = table.schema.field(name).type
+            if not _has_order(kind):
+                raise no_order(name, name_of(kind))
+        self._check_time()
+
+    def _check_time(self) -> None:
+        kind = None if self.time is None else self.df.schema.field(self.time).type
+        is_integer = kind is not None and pa.types.is_int64(kind)
+        if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+            raise no_time(str(self.time), name_of(kind))
+        check_times(self, is_integer=is_integer)
+        check_partitions(self, self.df.column_names)
+        for name in self.watermark_by:
+            kind = self.df.schema.field(name).type
+            if not (pa.types.is_integer(kind) or _is_string(kind) or pa.types.is_date(kind)):
+                raise no_partition(name, name_of(kind))
+
+    def __repr__(self) -> str:
+        return f"{KeyedStream.__name__}({self.df.num_rows:,} events, key={self.keys!r}, time={self.time!r})"
+
+
+def _key_column(table: pa.Table, part: PartForSpark) -> pa.ChunkedArray:
+    """The values of a key that is an expression."""
+    try:
+        with listed(checked(None), Purpose.TABLES):
+            scope, vectorized = Scope(table.schema), Vectorized(table.schema)
+            vectorized.add(scope.resolve(scope.parse(part.sql), part.sql), part.sql)
+    except ExpressionError as error:
+        raise error.at(error.message, part.text, part.position(error.position), error.hint) from None
+    (values,) = vectorized.evaluate(table)
+    return values
+
+
+def _is_key(kind: Any) -> bool:
+    types = pa.types
+    exact = (types.is_integer, types.is_boolean, types.is_date, types.is_timestamp, types.is_decimal)
+    return _is_string(kind) or _is_bytes(kind) or any(is_exact(kind) for is_exact in exact)
+
+
+def _has_order(kind: Any) -> bool:
+    types = pa.types
+    return _is_key(kind) or types.is_floating(kind) or types.is_duration(kind) or types.is_null(kind)
+
+
+def _is_string(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

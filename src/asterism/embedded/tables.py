@@ -1,0 +1,85 @@
+"""Runs operators over tables in this process, as :mod:`asterism.spark.host.batch` does in the tasks of Spark."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.groups import BUCKET
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.matching.operator import CepOperator
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing
+from asterism.operators.state.state_store import MemoryStore
+from asterism.streams.run_options import Sink, check_columns_of_sink, sink_of_output
+
+Outputs = dict[str, pa.Table]
+"""The rows of each output."""
+_Parts = defaultdict[str, list[pa.Table]]
+
+
+def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
+    """The rows of all outputs of a pattern over a table, whose rows may be in any order."""
+    now = Now(processing_time=time.time_ns() // 1000)
+    rows: _Parts = defaultdict(list)
+    with closing(operator):
+        prepared = _prepared(operator, events)
+        # One bucket, which has all keys; then the end of the table.
+        state = operator.initial_table_state()
+        for part in (prepared, prepared.slice(0, 0)):
+            buckets = pa.array(np.zeros(part.num_rows, np.int64))
+            steps = operator.process_table(state, part.append_column(BUCKET, buckets), now)
+            while True:
+                try:
+                    _add(rows, next(steps))
+                except StopIteration as end:
+                    state = end.value
+                    break
+    return _whole(operator, rows)
+
+
+def run_operator(operator: Operator, events: pa.Table) -> Outputs:
+    """The rows of all outputs of an operator with one input over a table, whose rows may be in any order."""
+    now = Now(processing_time=time.time_ns() // 1000, key_group=0)
+    # As in a stream, functions see the time of the query, unless there are timers in processing time.
+    end = Now(END_OF_TIME, END_OF_TIME if operator.processing_time else now.processing_time, key_group=0)
+    rows: _Parts = defaultdict(list)
+    operator.open()
+    with closing(operator):
+        prepared, store = _prepared(operator, events), MemoryStore()
+        if prepared.num_rows:
+            prepared = prepared.take(pa.array(np.argsort(prepared.column(TIME).to_numpy(), kind="stable")))
+            watermark = max(prepared.column(TIME)[-1].as_py() - 1, BEFORE_TIME)
+            for arrivals, moment in (([Arrival(EVENTS, prepared, watermark)], now), ([], end)):
+                for result in operator.slices(store, arrivals, moment):
+                    _add(rows, result.outputs)
+    return _whole(operator, rows)
+
+
+def write(operator: Operator, run: Callable[[], Outputs], sinks: Mapping[str, Sink]) -> None:
+    """Compute the outputs of an operator once, and call each sink with one."""
+    of_outputs = {output: sink_of_output(sink, output) for output, sink in sinks.items()}
+    for output, sink in of_outputs.items():
+        check_columns_of_sink(sink, operator.output_schemas[output].names)
+    rows = run()
+    for output, sink in of_outputs.items():
+        sink(rows[output], 0)
+
+
+def _prepared(operator: Operator, events: pa.Table) -> pa.Table:
+    return operator.prepare(EVENTS, events.select(operator.inputs[EVENTS].schema.names))
+
+
+def _add(rows: _Parts, outputs: Mapping[str, pa.Table]) -> None:
+    for name, table in outputs.items():
+        rows[name].append(table)
+
+
+def _whole(operator: Operator, rows: _Parts) -> Outputs:
+    return {
+        name: pa.concat_tables(rows[name]) if rows[name] else schema.empty_table()
+        for name, schema in operator.output_schemas.items()
+    }

@@ -1,0 +1,75 @@
+"""Windows over Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import expect
+from asterism.columns.schemas import schema_of
+from asterism.embedded.tables import run_operator, write
+from asterism.errors import StreamDefinitionError
+from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.windows import NO_CONTENTS, Build, WindowedStream
+from asterism.windows.assigners import Windows
+from asterism.windows.operator import WindowOperator
+from asterism.windows.spec import WindowOptions
+from asterism.windows.triggers import Trigger
+
+
+def windowed_stream(
+    stream: KeyedStream[Any],
+    windows: Windows,
+    trigger: Trigger | None,
+    allowed_lateness: timedelta,
+    in_order: bool | None,
+    key_groups: int | None,
+    drain: bool,
+    options: WindowOptions,
+) -> WindowedStream[pa.Table]:
+    """See :func:`asterism.window`."""
+    return ArrowWindowedStream(stream, windows, trigger, allowed_lateness, in_order, key_groups, drain, options)
+
+
+class ArrowWindowedStream(WindowedStream[pa.Table]):
+    """The windows of a table. Results are computed each time they are read."""
+
+    is_streaming = False
+    _rows_class = pa.Table
+
+    def __init__(
+        self,
+        stream: KeyedStream[Any],
+        windows: Windows,
+        trigger: Trigger | None,
+        allowed_lateness: timedelta,
+        in_order: bool | None,
+        key_groups: int | None,
+        drain: bool,
+        options: WindowOptions,
+    ) -> None:
+        super().__init__(stream, windows, trigger, allowed_lateness, in_order, key_groups, drain, options)
+        self.schema = stream.df.schema
+        # Validate everything except the aggregates now, not when a result is requested.
+        self.trigger = self._bound(partial(self._operator, NO_CONTENTS, False)).spec.effective_trigger
+        self.in_order = stream.time is not None
+
+    def _function_schema(self, schema: Any, hint: str) -> pa.Schema:
+        expect(StreamDefinitionError, schema, pa.Schema | str, "the schema of a function must be a string", hint)
+        return schema_of(schema)
+
+    def _bound(self, build: Build, measures: Any = None) -> WindowOperator:
+        with listed(checked(None), Purpose.TABLES):
+            return build(self.schema)
+
+    def _single(self, build: Build, output: str, measures: Any = None) -> pa.Table:
+        return run_operator(self._bound(build, measures), self.stream.df)[output]
+
+    def _run(self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions) -> None:
+        write(operator, lambda: run_operator(operator, self.stream.df), sinks)

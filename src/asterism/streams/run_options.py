@@ -1,0 +1,107 @@
+"""The arguments of the methods ``run``, and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from asterism.arguments import expect, expect_number
+from asterism.errors import StreamDefinitionError
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.streams.keyed_stream import KeyedStream
+
+Sink = Callable[[Any, int], None]
+"""A function of rows, a DataFrame or a table, and the number of the micro-batch."""
+_AT_ONCE = {"availableNow", "once"}
+"""The triggers with which Spark can read all available data in one micro-batch."""
+
+
+def check_use(key_groups: int | None, drain: bool = False) -> None:
+    """Check the options that all streams have."""
+    expect(StreamDefinitionError, key_groups, int | None, "key_groups must be an integer", "key_groups=4")
+    if key_groups is not None:
+        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+
+
+def check_stream(stream: KeyedStream[Any], key_groups: int | None, drain: bool = False) -> None:
+    check_use(key_groups, drain)
+    hint = 'KeyedStream(df, key="user", time="ts")'
+    expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The arguments of the method ``run`` of all streams.
+
+    :param drain: whether the query ends its input
+    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
+    """
+
+    checkpoint: str | None
+    drain: bool
+    trigger: Mapping[str, Any] | None
+    name: str | None
+    key_groups: int | None
+
+    @classmethod
+    def checked(
+        cls,
+        sinks: Any,
+        checkpoint: Any,
+        drain: Any,
+        trigger: Any,
+        name: Any,
+        *,
+        with_trigger: bool,
+        key_groups: int | None,
+    ) -> RunOptions:
+        """The arguments of a user.
+
+        :param drain: whether the query ends its input; None: it does without a trigger
+        :param with_trigger: whether a query with a trigger ends its input if *drain* is None
+        :raises StreamDefinitionError: one of them is of a wrong type
+        """
+        expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
+        expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
+        expect(StreamDefinitionError, drain, bool | None, "drain must be True or False")
+        expect(
+            StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
+        )
+        expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
+        if not sinks:
+            raise StreamDefinitionError(
+                "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
+            )
+        for output, sink in sinks.items():
+            if not callable(sink):
+                raise StreamDefinitionError(
+                    f'the sink of "{output}" must be a function, not {sink!r:.60}',
+                    hint="use a function of a DataFrame and a batch id: "
+                    "lambda df, batch_id: df.write.mode('append').parquet(path)",
+                )
+        if drain is None:
+            drain = True if trigger is None else with_trigger
+        if drain and trigger is not None and not _AT_ONCE & trigger.keys():
+            raise StreamDefinitionError(
+                f"a query with the trigger {next(iter(trigger), 'none')} cannot end its input, because it does not end",
+                "Its first micro-batch would end the input, and the events after that would be lost.",
+                'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
+            )
+        return cls(checkpoint, drain, trigger, name, key_groups)
+
+
+def sink_of_output(sink: Sink, output: str) -> Sink:
+    """Tell a sink the name of its output, if it wants to know: one sink may be that of several outputs."""
+    for_output = getattr(sink, "for_output", None)  # of DeltaSink, IcebergSink
+    named: Sink = for_output(output) if callable(for_output) else sink
+    return named
+
+
+def check_columns_of_sink(sink: Sink, columns: Sequence[str]) -> None:
+    """Tell a sink the columns that it will get, if it wants to know."""
+    check_columns = getattr(sink, "check_columns", None)  # of FileSink
+    if callable(check_columns):
+        check_columns(columns)

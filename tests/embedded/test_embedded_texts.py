@@ -1,0 +1,73 @@
+"""The complete text of the errors of the embedded host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import asterism
+from asterism import CEP, KeyedStream, Pattern, TumblingWindows, interval_join, match_recognize, window
+from tests.embedded.test_events import TABLE, failing
+from tests.kit import Golden
+
+RULES: Any = object()
+
+
+def stream(**options: Any) -> KeyedStream[Any]:
+    return KeyedStream(TABLE, **{"key": "user", "time": "ts", **options})
+
+
+def found(pattern: Pattern) -> Any:
+    return CEP.pattern(stream(), pattern)
+
+
+def other_batches() -> pa.RecordBatchReader:
+    batches = [*TABLE.to_batches(), pa.record_batch({"user": [1], "ts": [2], "price": [1.0]})]
+    return pa.RecordBatchReader.from_batches(TABLE.schema, iter(batches))
+
+
+TEXTS: dict[str, Callable[[], object]] = {
+    "no_events": lambda: KeyedStream(5),  # type: ignore[call-overload]
+    "no_file": lambda: KeyedStream(Path("there/is/none.csv")),
+    "no_format": lambda: KeyedStream("events.xlsx"),
+    "a_reader_fails": lambda: KeyedStream(pa.RecordBatchReader.from_batches(TABLE.schema, failing())),
+    "batches_with_other_columns": lambda: KeyedStream(other_batches()),
+    "no_columns": lambda: KeyedStream(pa.table({})),
+    "two_columns": lambda: KeyedStream(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
+    "no_such_column": lambda: stream(time="tss"),
+    "a_key_without_equality": lambda: stream(key="price"),
+    "a_time_without_order": lambda: stream(time="user"),
+    "a_key_of_several_events": lambda: stream(key="count(user) AS n"),
+    "a_key_with_an_unknown_function": lambda: stream(key="reversed(user) AS n"),
+    "a_key_with_an_unknown_column": lambda: stream(key="lower(usr) AS n"),
+    "a_key_of_the_name_of_a_column": lambda: stream(key="lower(user) AS USER"),
+    "a_function_of_spark": lambda: found(Pattern.begin("x").where("java_method('a', 'b', user) = 'c'")),
+    "an_unknown_column": lambda: found(Pattern.begin("x").where("prices > 1")),
+    "a_null_time": lambda: (
+        CEP.pattern(KeyedStream(pa.table({"ts": pa.array([None], pa.int64())}), time="ts"), Pattern.begin("x")).matches
+    ),
+    "a_schema_of_a_function": lambda: found(Pattern.begin("x")).process(lambda rows: rows, 5),
+    "an_unknown_output": lambda: found(Pattern.begin("x")).select("x.price", output="match"),
+    "no_sink": lambda: found(Pattern.begin("x")).run({}),
+    "rules": lambda: CEP.pattern_processors(stream(), RULES),
+    "backtest": lambda: CEP.backtest(stream(), []),
+    "an_aggregate_of_spark": lambda: window(stream(), TumblingWindows.of(timedelta(seconds=1))).aggregate(
+        "my_sum(price)"
+    ),
+    "join": lambda: interval_join(stream(), stream(), (timedelta(0), timedelta(1))),
+    "no_rows": lambda: match_recognize(5, "ORDER BY ts PATTERN (x)"),  # type: ignore[call-overload]
+    "a_function_of_spark_in_a_clause": lambda: match_recognize(
+        TABLE, "ORDER BY ts MEASURES java_method('a', 'b', user) AS m PATTERN (x) DEFINE x AS TRUE"
+    ),
+    "data_stream": lambda: asterism.DataStream(TABLE),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name: str, golden: Golden) -> None:
+    golden.error(name, TEXTS[name])

@@ -1,0 +1,116 @@
+"""What can be the events of a stream without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from asterism import CEP, KeyedStream, Pattern
+
+TABLE = pa.table({"user": ["u", "v", "u"], "ts": [1, 2, 3], "price": [5.0, 1.0, 2.0]})
+FALL = Pattern.begin("x").next("y").where("price < LAST(x.price)")
+
+
+class Exported:
+    """As a DataFrame of Polars: nothing is known of it but that Arrow can read it."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def falls(events: Any, time: str = "ts", key: str = "user") -> list[dict[str, Any]]:
+    found = CEP.pattern(KeyedStream(events, key=key, time=time), FALL)
+    rows: list[dict[str, Any]] = found.select("x.price AS high", "y.price AS low").to_pylist()
+    return rows
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "a table": lambda: TABLE,
+    "a reader": TABLE.to_reader,
+    "a batch": lambda: TABLE.to_batches()[0],
+    "the scanner of a dataset": lambda: pyarrow.dataset.dataset(TABLE).scanner().to_reader(),
+    "pandas": TABLE.to_pandas,
+    "pandas with an index": lambda: TABLE.to_pandas().set_index(pd.Index(["p", "q", "r"], name=None)),
+    "DuckDB": lambda: duckdb.sql("FROM (VALUES ('u', 1, 5.0), ('v', 2, 1.0), ('u', 3, 2.0)) t(user, ts, price)").select(
+        '"user", ts::BIGINT AS ts, price::DOUBLE AS price'
+    ),
+    "another library": lambda: Exported(TABLE),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_tables(name: str) -> None:
+    assert falls(SOURCES[name]()) == [{"user": "u", "high": 5.0, "low": 2.0}]
+
+
+def test_an_index_is_no_column() -> None:
+    frame = TABLE.to_pandas().set_index(pd.Index(["p", "q", "r"]))
+    assert KeyedStream(frame, key="user", time="ts").df.column_names == ["user", "ts", "price"]
+
+
+def test_files(tmp_path: Path) -> None:
+    """Also a folder; a time that is a string becomes a timestamp."""
+    (tmp_path / "a.csv").write_text("user,ts,price\nu,2026-01-01 00:00:01,5.0\nv,2026-01-01 00:00:02,1.0\n")
+    (tmp_path / "b.csv").write_text("user,ts,price\nu,2026-01-01 00:00:03,2.0\n")
+    pyarrow.parquet.write_table(TABLE, tmp_path / "c.parquet")
+    (tmp_path / "d.jsonl").write_text("".join(f"{row}\n".replace("'", '"') for row in TABLE.to_pylist()))
+    expected = [{"user": "u", "high": 5.0, "low": 2.0}]
+    assert falls(tmp_path / "c.parquet") == falls(str(tmp_path / "d.jsonl")) == expected
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).rename(folder / name)
+    assert falls(folder) == expected
+    assert KeyedStream(folder, time="ts").df.schema.field("ts").type == pa.timestamp("us", "UTC")
+
+
+TIME = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+TYPES: dict[str, tuple[pa.Array, pa.DataType]] = {
+    "uint8": (pa.array([200], pa.uint8()), pa.int16()),
+    "uint64": (pa.array([2**63], pa.uint64()), pa.decimal128(20, 0)),
+    "half": (pa.array([0.5], pa.float32()).cast(pa.float16()), pa.float32()),
+    "dictionary": (pa.array(["a"]).dictionary_encode(), pa.string()),
+    "dictionary of views": (
+        pa.DictionaryArray.from_arrays(pa.array([0, None], pa.uint32()), pa.array(["a"], pa.string_view()))[:1],
+        pa.string(),
+    ),
+    "view": (pa.array(["a"], pa.string_view()), pa.string()),
+    "large": (pa.array(["a"], pa.large_string()), pa.large_string()),
+    "nanoseconds": (pa.array([TIME], pa.timestamp("ns", "Asia/Tokyo")), pa.timestamp("us", "Asia/Tokyo")),
+    "another zone": (pa.array([TIME], pa.timestamp("us", "UTC")), pa.timestamp("us", "Asia/Tokyo")),
+    "no zone": (pa.array([TIME.replace(tzinfo=None)], pa.timestamp("ms")), pa.timestamp("us")),
+    "date64": (pa.array([TIME.date()], pa.date64()), pa.date32()),
+    "fixed": (pa.array([b"ab"], pa.binary(2)), pa.binary()),
+    "list": (pa.array([[1]], pa.list_(pa.uint16())), pa.list_(pa.int32())),
+    "struct": (pa.array([{"x": 1}], pa.struct({"x": pa.uint8()})), pa.struct({"x": pa.int16()})),
+}
+
+
+def test_types_are_those_of_spark() -> None:
+    table = pa.table({name: values for name, (values, _) in TYPES.items()})
+    stream = KeyedStream(table, key=["dictionary", "uint64"], time="nanoseconds", order_by=["half"])
+    assert dict(zip(stream.df.column_names, stream.df.schema.types, strict=True)) == {
+        name: expected for name, (_, expected) in TYPES.items()
+    }
+    found = CEP.pattern(stream, Pattern.begin("x").where("hour(nanoseconds) = 21 AND uint8 + 1 = 201 AND view = 'a'"))
+    row = found.matches.to_pylist()[0]
+    assert row["x"][0]["uint8"] == 200
+    assert row["x"][0]["another zone"] == TIME
+
+
+def failing() -> Iterator[pa.RecordBatch]:
+    yield from TABLE.to_batches()
+    raise ConnectionError("the host is gone")

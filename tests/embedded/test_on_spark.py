@@ -1,0 +1,102 @@
+"""Spark and the embedded host give the same rows, of the same types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from asterism import CEP, KeyedStream
+from asterism.columns.schemas import small_type
+from tests.embedded.cases import CASES, CLAUSES, TRADES, WINDOWS
+from tests.matching.pattern_strategies import cases
+from tests.matching.test_pattern_property import SCHEMA, SELECT
+
+pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
+AT_ONCE = (
+    "pairs",
+    "matches",
+    "all of timed_out",
+    "measures",
+    "late",
+    "dates",
+    "a key that is an expression",
+    "equal times",
+)
+"""The cases of the fast test; the others are in the slow one."""
+
+
+def in_order(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))
+
+
+def types_of(table: pa.Table) -> dict[str, Any]:
+    return {field.name: str(small_type(field.type)).replace("element", "item") for field in table.schema}
+
+
+def check(spark: SparkSession, name: str) -> None:
+    case = CASES[name]
+    events = spark.createDataFrame(case.table, verifySchema=False)
+    on_spark = case.rows(case.results(events)).toArrow()
+    embedded = case.rows(case.results(case.table))
+    assert in_order(embedded) == in_order(on_spark)
+    assert types_of(embedded) == types_of(on_spark)
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_cases(spark: SparkSession, name: str) -> None:
+    check(spark, name)
+
+
+@pytest.mark.parametrize("name", ["all rows", "an expression as a key"])
+def test_clauses(spark: SparkSession, name: str) -> None:
+    check_clause(spark, name)
+
+
+def check_clause(spark: SparkSession, name: str) -> None:
+    on_spark = CLAUSES[name].matches(spark.createDataFrame(TRADES)).toArrow()
+    embedded = CLAUSES[name].matches(TRADES)
+    assert in_order(embedded) == in_order(on_spark)
+    assert types_of(embedded) == types_of(on_spark)
+
+
+@pytest.mark.parametrize("name", ["sessions", "a window function"])
+def test_windows(spark: SparkSession, name: str) -> None:
+    check_window(spark, name)
+
+
+def check_window(spark: SparkSession, name: str) -> None:
+    case = WINDOWS[name]
+    on_spark = case.rows(case.results(spark.createDataFrame(TRADES))).toArrow()
+    embedded = case.rows(case.results(TRADES))
+    assert in_order(embedded) == in_order(on_spark)
+    assert types_of(embedded) == types_of(on_spark)
+
+
+def compare(spark: SparkSession, examples: int) -> None:
+    """Random patterns over random tables: all outputs of one operator."""
+
+    @settings(max_examples=examples, deadline=None, phases=[Phase.generate])
+    @given(case=st.lists(cases(), min_size=3, max_size=3))
+    def run(case: list[Any]) -> None:
+        for pattern, rows in case:
+            table = pa.Table.from_pylist(rows, SCHEMA)
+            found = {
+                events: CEP.pattern(KeyedStream(events, key="key", time="ts"), pattern, max_partial_matches=None)
+                for events in (table, spark.createDataFrame(table))
+            }
+            embedded, on_spark = found.values()
+            for output in ("matches", "timed_out"):
+                expected = getattr(on_spark, output).toArrow()
+                assert in_order(getattr(embedded, output)) == in_order(expected)
+            assert in_order(embedded.select(*SELECT)) == in_order(on_spark.select(*SELECT).toArrow())
+
+    run()
+
+
+def test_random_patterns(spark: SparkSession) -> None:
+    compare(spark, 1)

@@ -1,0 +1,30 @@
+"""All cases, and more random patterns, on both hosts."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.embedded.cases import CASES, CLAUSES, WINDOWS
+from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_window, compare
+
+pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - set(AT_ONCE)))
+def test_cases(spark: SparkSession, name: str) -> None:
+    check(spark, name)
+
+
+@pytest.mark.parametrize("name", CLAUSES)
+def test_clauses(spark: SparkSession, name: str) -> None:
+    check_clause(spark, name)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(spark: SparkSession, name: str) -> None:
+    check_window(spark, name)
+
+
+def test_random_patterns(spark: SparkSession) -> None:
+    compare(spark, 8)
