@@ -24,10 +24,10 @@ from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.api.operators import connect
 from asterism.spark.api.stream_joins import JoinedStream, as_of_join, interval_join, multi_join, window_join
-from asterism.streams.windows import window
 from asterism.spark.host.execution import Sink
 from asterism.spark.host.keyed_stream import BroadcastStream
 from asterism.streams.row_patterns import match_recognize
+from asterism.streams.windows import window
 from asterism.windows.assigners import SlidingWindows, TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS
 from asterism.windows.plan import FIRINGS

@@ -16,8 +16,8 @@ from asterism.errors import StateError
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.streams.windows import window
 from asterism.spark.host.column_types import zone_if_used
+from asterism.streams.windows import window
 from asterism.windows.assigners import TumblingWindows
 from asterism.windows.operator import WindowOperator
 from tests.spark.streams import Collect
