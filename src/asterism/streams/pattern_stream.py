@@ -18,14 +18,14 @@ from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions, Sink
-from asterism.streams.timelines import timeline
-from asterism.trace.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql import types as T
     from pyspark.sql.streaming.query import StreamingQuery
     from typing_extensions import TypeVar
+
+    from asterism.trace.timeline import Timeline
 
     Rows = TypeVar("Rows", default=DataFrame)
 else:
@@ -158,6 +158,8 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         :return: a drawing, which notebooks show; ``to_svg()`` returns it as a string
         :raises StreamDefinitionError: the DataFrame is a stream
         """
+        from asterism.streams.timelines import timeline  # a tenth of a second, which few queries need
+
         expect(StreamDefinitionError, output, str, "output must be a string", 'show_timeline("timed_out")')
         return timeline(self._single(OutputSpec(_kind(output))), self.stream.keys)
 
