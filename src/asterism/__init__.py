@@ -63,14 +63,6 @@ if TYPE_CHECKING:
     from asterism.spark.api.operators import OperatorStream, connect
     from asterism.spark.api.running import run
     from asterism.spark.api.statements import sql
-    from asterism.spark.api.stream_joins import (
-        JoinedStream,
-        MultiJoinedStream,
-        as_of_join,
-        interval_join,
-        multi_join,
-        window_join,
-    )
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
@@ -81,6 +73,14 @@ if TYPE_CHECKING:
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
+    from asterism.streams.joins import (
+        JoinedStream,
+        MultiJoinedStream,
+        as_of_join,
+        interval_join,
+        multi_join,
+        window_join,
+    )
     from asterism.streams.keyed_stream import KeyedStream
     from asterism.streams.pattern_stream import PatternStream
     from asterism.streams.row_patterns import RowPatternStream, match_recognize
@@ -265,7 +265,7 @@ _NAMES = {
     "spark.api.running": ["run"],
     "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],
-    "spark.api.stream_joins": [
+    "streams.joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],
     "spark.host.keyed_stream": ["BroadcastStream", "DataStream"],

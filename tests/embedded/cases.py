@@ -24,8 +24,12 @@ from asterism import (
     SessionWindows,
     SlidingWindows,
     TumblingWindows,
+    as_of_join,
+    interval_join,
     match_recognize,
+    multi_join,
     window,
+    window_join,
 )
 
 Rows = list[tuple[Any, ...]]
@@ -269,3 +273,40 @@ WINDOWS: dict[str, WindowCase] = {
     ),
     "late": WindowCase(lambda: TumblingWindows.of(4 * SECOND), lambda windowed: windowed.late, []),
 }  # fmt: skip
+
+
+QUOTES = pa.table(
+    {
+        "quote": [1, 2, 3, 4, 5],
+        "symbol": ["b", "a", "b", None, "a"],
+        "ts": pa.array(seconds(5, 1, 2, 7, 9), pa.timestamp("us", "UTC")),
+        "bid": [8.5, 4.0, 9.5, 3.0, 6.0],
+    }
+)
+SECONDS = (dt.timedelta(seconds=-2), dt.timedelta(seconds=1))
+
+
+def sides(trades: Any, quotes: Any) -> tuple[KeyedStream[Any], KeyedStream[Any]]:
+    return KeyedStream(trades, key="symbol", time="ts"), KeyedStream(quotes, key="symbol", time="ts")
+
+
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "interval": lambda trades, quotes: interval_join(*sides(trades, quotes), SECONDS, prefix="q_").results,
+    "left, with a condition": lambda trades, quotes: (
+        interval_join(*sides(trades, quotes), SECONDS, how="left", on="price > q_bid", prefix="q_").results
+    ),
+    "full": lambda trades, quotes: interval_join(*sides(trades, quotes), SECONDS, how="full", prefix="q_").results,
+    "as of": lambda trades, quotes: as_of_join(*sides(trades, quotes), how="left", prefix="q_").results,
+    "window": lambda trades, quotes: (
+        window_join(*sides(trades, quotes), TumblingWindows.of(4 * SECOND), prefix="q_").results
+    ),
+    "many": lambda trades, quotes: (
+        multi_join(
+            dict(zip(("trades", "quotes"), sides(trades, quotes), strict=True)),
+            {("trades", "quotes"): SECONDS},
+            how={"quotes": "left"},
+            prefix={"quotes": "q_"},
+        ).results
+    ),
+    "late": lambda trades, quotes: interval_join(*sides(trades, quotes), SECONDS, prefix="q_").late_left,
+}

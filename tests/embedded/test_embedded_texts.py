@@ -16,6 +16,7 @@ from tests.embedded.test_events import TABLE, failing
 from tests.kit import Golden
 
 RULES: Any = object()
+WITHIN = (timedelta(0), timedelta(1))
 
 
 def stream(**options: Any) -> KeyedStream[Any]:
@@ -59,7 +60,8 @@ TEXTS: dict[str, Callable[[], object]] = {
     "an_aggregate_of_spark": lambda: window(stream(), TumblingWindows.of(timedelta(seconds=1))).aggregate(
         "my_sum(price)"
     ),
-    "join": lambda: interval_join(stream(), stream(), (timedelta(0), timedelta(1))),
+    "a_condition_of_spark": lambda: interval_join(stream(), stream(), WITHIN, on="f(price) > q_price", prefix="q_"),
+    "connect": lambda: asterism.connect(asterism.StreamOperator(), events=stream()),  # type: ignore[abstract]
     "no_rows": lambda: match_recognize(5, "ORDER BY ts PATTERN (x)"),  # type: ignore[call-overload]
     "a_function_of_spark_in_a_clause": lambda: match_recognize(
         TABLE, "ORDER BY ts MEASURES java_method('a', 'b', user) AS m PATTERN (x) DEFINE x AS TRUE"

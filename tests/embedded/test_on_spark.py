@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream
 from asterism.columns.schemas import small_type
-from tests.embedded.cases import CASES, CLAUSES, TRADES, WINDOWS
+from tests.embedded.cases import CASES, CLAUSES, JOINS, QUOTES, TRADES, WINDOWS
 from tests.matching.pattern_strategies import cases
 from tests.matching.test_pattern_property import SCHEMA, SELECT
 
@@ -73,6 +73,18 @@ def check_window(spark: SparkSession, name: str) -> None:
     case = WINDOWS[name]
     on_spark = case.rows(case.results(spark.createDataFrame(TRADES))).toArrow()
     embedded = case.rows(case.results(TRADES))
+    assert in_order(embedded) == in_order(on_spark)
+    assert types_of(embedded) == types_of(on_spark)
+
+
+@pytest.mark.parametrize("name", ["left, with a condition", "as of"])
+def test_joins(spark: SparkSession, name: str) -> None:
+    check_join(spark, name)
+
+
+def check_join(spark: SparkSession, name: str) -> None:
+    on_spark = JOINS[name](spark.createDataFrame(TRADES), spark.createDataFrame(QUOTES)).toArrow()
+    embedded = JOINS[name](TRADES, QUOTES)
     assert in_order(embedded) == in_order(on_spark)
     assert types_of(embedded) == types_of(on_spark)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.embedded.cases import CASES, CLAUSES, WINDOWS
-from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_window, compare
+from tests.embedded.cases import CASES, CLAUSES, JOINS, WINDOWS
+from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_join, check_window, compare
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
 
@@ -24,6 +24,11 @@ def test_clauses(spark: SparkSession, name: str) -> None:
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows(spark: SparkSession, name: str) -> None:
     check_window(spark, name)
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_joins(spark: SparkSession, name: str) -> None:
+    check_join(spark, name)
 
 
 def test_random_patterns(spark: SparkSession) -> None:

@@ -23,8 +23,8 @@ from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
 from asterism.spark.api.operators import OperatorStream, connect
-from asterism.spark.api.stream_joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
 from asterism.spark.rules.rules import PatternProcessorStream
+from asterism.streams.joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.row_patterns import RowPatternStream, match_recognize
 from asterism.streams.windows import WindowedStream, window

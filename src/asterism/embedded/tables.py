@@ -26,7 +26,7 @@ def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
     now = Now(processing_time=time.time_ns() // 1000)
     rows: _Parts = defaultdict(list)
     with closing(operator):
-        prepared = _prepared(operator, events)
+        prepared = _prepared(operator, EVENTS, events)
         # One bucket, which has all keys; then the end of the table.
         state = operator.initial_table_state()
         for part in (prepared, prepared.slice(0, 0)):
@@ -43,18 +43,28 @@ def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
 
 def run_operator(operator: Operator, events: pa.Table) -> Outputs:
     """The rows of all outputs of an operator with one input over a table, whose rows may be in any order."""
+    return run_inputs(operator, {EVENTS: events})
+
+
+def run_inputs(operator: Operator, tables: Mapping[str, pa.Table]) -> Outputs:
+    """The rows of all outputs of an operator over a table for each of its inputs, whose rows may be in any order."""
     now = Now(processing_time=time.time_ns() // 1000, key_group=0)
     # As in a stream, functions see the time of the query, unless there are timers in processing time.
     end = Now(END_OF_TIME, END_OF_TIME if operator.processing_time else now.processing_time, key_group=0)
     rows: _Parts = defaultdict(list)
     operator.open()
     with closing(operator):
-        prepared, store = _prepared(operator, events), MemoryStore()
-        if prepared.num_rows:
-            prepared = prepared.take(pa.array(np.argsort(prepared.column(TIME).to_numpy(), kind="stable")))
-            watermark = max(prepared.column(TIME)[-1].as_py() - 1, BEFORE_TIME)
-            for arrivals, moment in (([Arrival(EVENTS, prepared, watermark)], now), ([], end)):
-                for result in operator.slices(store, arrivals, moment):
+        store, prepared = MemoryStore(), {}
+        for name, table in tables.items():
+            events = _prepared(operator, name, table)
+            if events.num_rows:
+                order = np.argsort(events.column(TIME).to_numpy(), kind="stable")
+                prepared[name] = events.take(pa.array(order))
+        if prepared:
+            last = max(events.column(TIME)[-1].as_py() for events in prepared.values())
+            arrivals = [Arrival(name, prepared.get(name), max(last - 1, BEFORE_TIME)) for name in tables]
+            for parts, moment in ((arrivals, now), ([], end)):
+                for result in operator.slices(store, parts, moment):
                     _add(rows, result.outputs)
     return _whole(operator, rows)
 
@@ -69,8 +79,8 @@ def write(operator: Operator, run: Callable[[], Outputs], sinks: Mapping[str, Si
         sink(rows[output], 0)
 
 
-def _prepared(operator: Operator, events: pa.Table) -> pa.Table:
-    return operator.prepare(EVENTS, events.select(operator.inputs[EVENTS].schema.names))
+def _prepared(operator: Operator, name: str, events: pa.Table) -> pa.Table:
+    return operator.prepare(name, events.select(operator.inputs[name].schema.names))
 
 
 def _add(rows: _Parts, outputs: Mapping[str, pa.Table]) -> None:

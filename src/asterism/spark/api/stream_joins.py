@@ -1,191 +1,64 @@
-"""Joins of streams on Spark, by key and time: interval joins, as-of joins and window joins of two streams, and joins of many."""
+"""Joins over DataFrames of Spark: the plans of their queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect_options, expect_outputs
-from asterism.errors import ExpressionError, StreamDefinitionError
+from asterism.errors import ExpressionError
 from asterism.joins.conditions import JoinConditions, names_in_conditions
-from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
-from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs
-from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator, late_output
-from asterism.joins.spec import JoinOptions, JoinSpec
-from asterism.joins.stored_joins import LEFT, RIGHT
-from asterism.joins.types import INNER, LEFT_OUTER
-from asterism.operators.multiple_input import Wire
+from asterism.joins.multi_operator import MultiJoinOperator
+from asterism.joins.operator import JoinOperator
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
-from asterism.spark.host.execution import OperatorOutputs, Sink
+from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use
-from asterism.streams.hosts import check_on_spark
+from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import check_use
-from asterism.windows.assigners import Windows
+from asterism.streams.run_options import RunOptions, Sink
 
 _OF_ONE_SIDE = "Spark computes what reads the columns of one side: f(x) > other_y instead of f(x, other_y)"
 
 
-def interval_join(
-    left: KeyedStream,
-    right: KeyedStream,
-    between: tuple[timedelta, timedelta],
-    *,
-    lower_exclusive: bool = False,
-    upper_exclusive: bool = False,
-    key_groups: int | None = None,
-    drain: bool = False,
-    **options: Unpack[JoinOptions],
-) -> JoinedStream:
-    """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
-
-    A pair is emitted when the watermark has passed both rows. A row that joins nothing is emitted (``left``, ``right``, ``full``,
-    ``left_anti``) when the watermark has passed its interval.
-
-    :param left, right: streams or tables with a key and an event time. The keys have the same types; their names may differ.
-        As in SQL, a key with a NULL equals no key.
-    :param between: the interval, from the time of the row of *left*: its lower and its upper bound. A negative bound is before
-        that time. Both bounds belong to the interval.
-    :param lower_exclusive: whether the lower bound does not belong to the interval; *upper_exclusive* likewise
-    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
-    :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
-    :param options: ``how``, ``on`` and ``prefix``: see :class:`~asterism.joins.spec.JoinOptions`
-    :raises StreamDefinitionError: a stream has no event time, the keys differ, or two columns have the same name
-    :raises ExpressionError: the condition does not match the columns
-
-    Runnable examples: docs/joins.md. Source: Flink's ``KeyedStream.intervalJoin``.
-    """
-    expect_options("interval_join", options, JoinOptions)
-    kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
-    return JoinedStream(JoinSpec(kind, **options), left, right, key_groups, drain)
+def hosted_join(
+    streams: Mapping[str, KeyedStream],
+    build: BuildJoin,
+    conditions: JoinConditions,
+    key_groups: int | None,
+    drain: bool,
+) -> SparkJoin:
+    """See :class:`asterism.streams.joins.HostedJoin`."""
+    return SparkJoin(streams, build, conditions, key_groups, drain)
 
 
-def as_of_join(
-    left: KeyedStream,
-    right: KeyedStream,
-    *,
-    tolerance: timedelta | None = None,
-    how: str = INNER,
-    on: str | None = None,
-    prefix: str = "",
-    key_groups: int | None = None,
-    drain: bool = False,
-) -> JoinedStream:
-    """Join each row of *left* with the version of its key in *right* that was valid at its time: the last row at or before it.
-
-    A row is emitted when the watermark has passed it. The state has the last version of each key.
-
-    :param right: the versions. Of versions with equal times, the last one in the order of ``order_by`` is valid.
-    :param tolerance: how old a version may be. Default: any age; the last version of each key is then kept forever.
-    :param how: the join type: ``inner``, ``left``, ``left_semi`` or ``left_anti``
-    :param on: a further condition on a row and its version. If it is not satisfied, the row has no version; an earlier one is
-        not tried.
-
-    The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source: Flink
-    SQL's ``FOR SYSTEM_TIME AS OF``.
-    """
-    return JoinedStream(JoinSpec(AsOfJoin.of(tolerance), how, on, prefix), left, right, key_groups, drain)
-
-
-def window_join(
-    left: KeyedStream,
-    right: KeyedStream,
-    windows: Windows,
-    *,
-    how: str = INNER,
-    on: str | None = None,
-    prefix: str = "",
-    key_groups: int | None = None,
-    drain: bool = False,
-) -> JoinedStream:
-    """Join the rows of *left* and *right* that have the same key and belong to the same window.
-
-    The rows of a window are emitted when the watermark has passed its end. They begin with ``window_start`` and
-    ``window_end``, of the type of the event time of *left*. In overlapping windows, a pair is joined once in each.
-
-    :param windows: TumblingWindows, SlidingWindows, or SessionWindows with a fixed gap. A session has the rows of both sides.
-
-    The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source:
-    Flink's ``JoinedStreams``, and the window joins of Flink SQL.
-    """
-    return JoinedStream(JoinSpec(WindowJoin(windows), how, on, prefix), left, right, key_groups, drain)
-
-
-def multi_join(
-    inputs: Mapping[str, KeyedStream],
-    between: Mapping[tuple[str, str], tuple[timedelta, timedelta]],
-    *,
-    how: Mapping[str, str] | None = None,
-    on: Mapping[str, str] | None = None,
-    prefix: Mapping[str, str] | None = None,
-    max_rows: int = MAX_ROWS,
-    key_groups: int | None = None,
-    drain: bool = False,
-) -> MultiJoinedStream:
-    """Join the rows of 2 to 16 streams that have the same key and lie in intervals around each other, in one operator.
-
-    The result is that of SQL, which joins one input after the other, in the order in which they are given. No intermediate result
-    is stored: the state has each row of an input once, until no row to come can join it.
-
-    :param inputs: streams or tables with a key and an event time, by name. The keys have the same types; their names may differ.
-        As in SQL, a key with a NULL equals no key.
-    :param between: for pairs of inputs the interval in which the time of the second one lies, from the time of the first one:
-        ``{("orders", "payments"): (timedelta(0), timedelta(hours=1))}``. Both bounds belong to the interval. Each input
-        needs an interval with an input before it.
-    :param how: the type of the join of an input with those before it: ``inner`` (default) or ``left``
-    :param on: a further condition of the join of an input, in Spark SQL, over its columns and those of the inputs before it, with
-        the names that they have in the result
-    :param prefix: a prefix for the names of the columns of an input
-    :param max_rows: the maximum number of rows of a key in the state, of all inputs together. Default: 1,000,000. If a key
-        has more, the query fails with a LimitExceededError.
-    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
-    :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
-    :raises StreamDefinitionError: a stream has no event time, the keys differ, two columns have the same name, or an input has no
-        interval with an input before it
-    :raises ExpressionError: a condition does not match the columns
-
-    Runnable examples: docs/joins.md. Source: Flink's multi-way join (FLIP-516).
-    """
-    build = partial(MultiJoinOperator, between=between, how=how, on=on, prefix=prefix, max_rows=max_rows)
-    optional = [name for name, kind in (how or {}).items() if kind == LEFT_OUTER] if isinstance(how, dict) else []
-    return MultiJoinedStream(inputs, build, JoinConditions(on or {}, prefix or {}, optional), key_groups, drain)
-
-
-class _StreamJoin(OperatorOutputs):
-    """The outputs of a join of streams.
+class SparkJoin(OperatorOutputs):
+    """A join of DataFrames.
 
     :param build: creates the operator of its inputs, with the options ``late`` and ``pages``
     """
 
+    rows_class = DataFrame
+
     def __init__(
         self,
         streams: Mapping[str, KeyedStream],
-        build: Callable[..., JoinOperator | MultiJoinOperator],
-        late_outputs: Sequence[str],
+        build: BuildJoin,
         conditions: JoinConditions,
         key_groups: int | None,
         drain: bool,
     ) -> None:
-        check_use(key_groups, drain)
         self.streams, self.key_groups, self.drain = dict(streams), key_groups, drain
         frames = [stream.df for stream in streams.values()]
         self.spark: SparkSession = frames[0].sparkSession
         self.streaming = any(df.isStreaming for df in frames)
-        self._build, self._late_outputs = build, late_outputs
+        self._build = build
         self._wires = {name: wire_of(self.spark, stream) for name, stream in streams.items()}
         try:
             self.operator = self._operator([])
@@ -223,36 +96,7 @@ class _StreamJoin(OperatorOutputs):
             wires[first] = replace(wires[first], schema=schema)
         return self._build(wires, late=late, pages=None if self.streaming else 1)  # in batch, state is kept in memory
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """
-        :raises AttributeError: always; for a name of a DataFrame, the message has the DataFrame
-        """
-        if not name.startswith("_") and hasattr(DataFrame, name):
-            raise AttributeError(f"a joined stream is not a DataFrame and has no {name}(); its rows are .results")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def results(self) -> DataFrame:
-        """The joined rows."""
-        return self._single([], JOINED)
-
-    def run(
-        self,
-        sinks: Mapping[str, Sink],
-        *,
-        checkpoint: str | None = None,
-        drain: bool | None = None,
-        trigger: Mapping[str, Any] | None = None,
-        name: str | None = None,
-    ) -> StreamingQuery | None:
-        """Write the joined rows and the late rows to sinks, by output. They are computed only once, as in
-        :meth:`asterism.PatternStream.run`.
-
-        The query's progress has the number of late rows, in the observation ``asterism``.
-        """
-        options = self._run_options(sinks, checkpoint, drain, trigger, name)
-        expect_outputs(sinks, [JOINED, *self._late_outputs])
-        late = [output for output in self._late_outputs if output in sinks]
+    def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         operator = self._operator(late)
         return self._write(operator, partial(self._results, operator, late), sinks, options)
 
@@ -261,7 +105,7 @@ class _StreamJoin(OperatorOutputs):
     def _connected(self) -> Collection[Stream]:
         return self.streams.values()
 
-    def _single(self, late: Collection[str], output: str) -> DataFrame:
+    def rows(self, late: Collection[str], output: str) -> DataFrame:
         operator = self._operator(late)
         return self._as_dataframe(operator, partial(self._results, operator, late), output, operator.outlives)
 
@@ -272,90 +116,3 @@ class _StreamJoin(OperatorOutputs):
         computed = any(has_computed(wire.schema) for wire in self._wires.values())
         zone = zone_of(first) if computed else zone_if_used(partial(self._operator, late), first)
         return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
-
-
-def _check_stream(what: str, stream: object, reason: str | None) -> None:
-    """:param reason: why it cannot have an order; None: it can"""
-    if not isinstance(stream, KeyedStream):
-        raise StreamDefinitionError(
-            f"{what} must be a KeyedStream, not a {type(stream).__name__}", hint='KeyedStream(df, key="id", time="ts")'
-        )
-    check_on_spark("a join", stream)
-    if stream.order_by and reason is not None:
-        raise StreamDefinitionError(f"{what} has an order_by", reason, "remove it")
-
-
-class JoinedStream(_StreamJoin):
-    """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
-
-    A row of the result has the columns of the left side, followed by those of the right side without its key. With
-    ``left_semi`` and ``left_anti`` it has only those of the left side. The outputs of :meth:`run` are ``results``, ``late_left``
-    and ``late_right``.
-    """
-
-    def __init__(
-        self, spec: JoinSpec, left: KeyedStream, right: KeyedStream, key_groups: int | None, drain: bool
-    ) -> None:
-        for name, stream in ((LEFT, left), (RIGHT, right)):
-            has_order = name == RIGHT and isinstance(spec.kind, AsOfJoin)
-            reason = None if has_order else "Only the versions of an as-of join have an order if their times are equal."
-            _check_stream(f"the {name} side of a join", stream, reason)
-        self.spec = spec
-
-        def build(wires: Mapping[str, Wire], **options: Any) -> JoinOperator:
-            options |= {"on": spec.on, "prefix": spec.prefix, "order_by": right.order_by}
-            return JoinOperator(wires[LEFT], wires[RIGHT], spec.kind, spec.how, **options)
-
-        conditions = JoinConditions({} if spec.on is None else {RIGHT: spec.on}, {RIGHT: spec.prefix})
-        super().__init__({LEFT: left, RIGHT: right}, build, (LATE_LEFT, LATE_RIGHT), conditions, key_groups, drain)
-
-    def __repr__(self) -> str:
-        kind = self.spec.kind
-        return f"JoinedStream({self.spec.how} {kind.name.split(' ', 1)[1]}: {kind!r})"
-
-    @property
-    def late_left(self) -> DataFrame:
-        """The rows of the left side at or before the watermark when they arrived, and rows without a time, with the columns of
-        the input. They are not joined. In batch, no row is late.
-        """
-        return self._single([LATE_LEFT], LATE_LEFT)
-
-    @property
-    def late_right(self) -> DataFrame:
-        """The late rows of the right side."""
-        return self._single([LATE_RIGHT], LATE_RIGHT)
-
-
-class MultiJoinedStream(_StreamJoin):
-    """The result of a join of many streams. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one
-    query.
-
-    A row of the result has the columns of the first input, followed by those of the others without their keys. The outputs of
-    :meth:`run` are ``results``, and for each input ``late_`` with its name.
-    """
-
-    def __init__(
-        self,
-        inputs: Mapping[str, KeyedStream],
-        build: Callable[..., MultiJoinOperator],
-        conditions: JoinConditions,
-        key_groups: int | None,
-        drain: bool,
-    ) -> None:
-        check_inputs(inputs)
-        for name, stream in inputs.items():
-            _check_stream(f"the input {name!r} of a join", stream, "Rows of a join have no order.")
-        super().__init__(inputs, build, [late_output(name) for name in inputs], conditions, key_groups, drain)
-
-    def __repr__(self) -> str:
-        return f"MultiJoinedStream({self.operator!r})"
-
-    def late(self, input: str) -> DataFrame:
-        """The rows of an input at or before the watermark when they arrived, and rows without a time, with the columns of the
-        input. They are not joined. In batch, no row is late.
-
-        :raises UnknownOutputError: there is no such input
-        """
-        output = late_output(input)
-        expect_outputs([output], self._late_outputs)
-        return self._single([output], output)
