@@ -66,7 +66,7 @@ def provocations(spark: SparkSession) -> dict[str, Provocation]:
         "stream_key_is_a_double": lambda: KeyedStream(df, "price"),
         "stream_time_unknown": lambda: BroadcastStream(df, "ta"),
         "stream_time_is_a_double": lambda: KeyedStream(df, "id", "price"),
-        "stream_of_a_table": lambda: KeyedStream(df.toArrow(), "id"),  # type: ignore[arg-type]
+        "stream_of_a_table": lambda: BroadcastStream(df.toArrow(), "id"),  # type: ignore[arg-type]
         "stream_key_is_a_column": lambda: KeyedStream(df, df["id"]),  # type: ignore[arg-type]
         "stream_unit_unknown": lambda: BroadcastStream(df, "id", time_unit="ms"),
         "stream_unit_of_a_timestamp": lambda: KeyedStream(df, "id", "at", time_unit="seconds"),
