@@ -12,6 +12,8 @@ import pytest
 
 import asterism
 from asterism import CEP, KeyedStream, Pattern, TumblingWindows, interval_join, match_recognize, window
+from asterism.embedded.keyed_stream import ArrowKeyedStream
+from asterism.streams.hosts import SPARK
 from tests.embedded.test_events import TABLE, failing
 from tests.kit import Golden
 
@@ -21,6 +23,12 @@ WITHIN = (timedelta(0), timedelta(1))
 
 def stream(**options: Any) -> KeyedStream[Any]:
     return KeyedStream(TABLE, **{"key": "user", "time": "ts", **options})
+
+
+class OnSpark(ArrowKeyedStream):
+    """As if its events were a DataFrame."""
+
+    host = SPARK
 
 
 def found(pattern: Pattern) -> Any:
@@ -61,6 +69,7 @@ TEXTS: dict[str, Callable[[], object]] = {
         "my_sum(price)"
     ),
     "a_condition_of_spark": lambda: interval_join(stream(), stream(), WITHIN, on="f(price) > q_price", prefix="q_"),
+    "two_hosts": lambda: interval_join(stream(), OnSpark(TABLE, key="user", time="ts"), WITHIN),
     "connect": lambda: asterism.connect(asterism.StreamOperator(), events=stream()),  # type: ignore[abstract]
     "no_rows": lambda: match_recognize(5, "ORDER BY ts PATTERN (x)"),  # type: ignore[call-overload]
     "a_function_of_spark_in_a_clause": lambda: match_recognize(
