@@ -132,7 +132,14 @@ def main(servers: str, folder: str) -> None:
     wait_until_read(query, len(events) + 2)
     query.stop()
     print("the input ends: a last run also decides what waits for later events", flush=True)
-    kafka_to_delta.run(alarms, f"{folder}/tables", checkpoint)
+    try:
+        kafka_to_delta.run(alarms, f"{folder}/tables", checkpoint)
+    except Exception as error:
+        # Kafka's source of Spark 4.1 fails after a micro-batch that is repeated because the query was stopped in it. The
+        # micro-batch is complete then. Spark 4.2 has repaired this.
+        if "scala.Option.get() is null" not in str(error).replace('"', ""):
+            raise
+        kafka_to_delta.run(alarms, f"{folder}/tables", checkpoint)
     show(
         "alarms", "start_time", "match_time", "processor_id AS rule", "processor_version AS version", "key[0] AS ip",
         "measures['failures'] AS failures", "measures['user'] AS user",

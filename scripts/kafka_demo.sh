@@ -38,6 +38,6 @@ unset SPARK_HOME
 few="--conf spark.databricks.delta.snapshotPartitions=2 --conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false"
 PYTHONPATH="$path:$root/src:$root" PYSPARK_SUBMIT_ARGS="--master local[2] --jars $jars $few pyspark-shell" \
     "$python" "$root/scripts/kafka_demo.py" "127.0.0.1:$port" "$folder" 2> "$folder/spark.log" || {
-    tail -n 20 "$folder/spark.log" >&2
+    grep -m 1 "terminated with exception" "$folder/spark.log" >&2 || tail -n 20 "$folder/spark.log" >&2
     exit 1
 }
