@@ -7,10 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.arguments import expect
-from asterism.columns.schemas import schema_of
-from asterism.embedded.tables import run_table, write
-from asterism.errors import StreamDefinitionError
+from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -47,8 +44,7 @@ class ArrowPatternStream(PatternStream[pa.Table]):
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=())})
 
     def _function_schema(self, schema: Any, hint: str) -> pa.Schema:
-        expect(StreamDefinitionError, schema, pa.Schema | str, "the schema of a function must be a string", hint)
-        return schema_of(schema)
+        return function_schema(schema, hint)
 
     def _bound(
         self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None = None
@@ -62,4 +58,4 @@ class ArrowPatternStream(PatternStream[pa.Table]):
     def _run(
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> None:
-        write(operator, lambda: run_table(operator, self.stream.df), sinks)
+        write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)

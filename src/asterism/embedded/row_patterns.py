@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from asterism.columns.time import MILLISECONDS
 from asterism.embedded.events import table_of
+from asterism.embedded.tables import write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.operators.key_group import check_pages, complete
 from asterism.row_patterns.checking import check
@@ -18,7 +19,7 @@ from asterism.row_patterns.clause.clause import Clause
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, check_limit, columns_read
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
-from asterism.streams.run_options import RunOptions, Sink, check_columns_of_sink, sink_of_output
+from asterism.streams.run_options import RunOptions, Sink
 
 
 def row_pattern_stream(
@@ -60,9 +61,5 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         return pa.concat_tables(parts) if parts else self._checked.output.empty_table()
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> None:
-        of_outputs = {output: sink_of_output(sink, output) for output, sink in sinks.items()}
-        for output, sink in of_outputs.items():
-            columns = self._checked.output.names if output == MATCHES else self.rows.column_names
-            check_columns_of_sink(sink, columns)
-        for output, sink in of_outputs.items():
-            sink(self._single(output), 0)
+        schemas = {MATCHES: self._checked.output, LATE_ROWS: self.rows.schema}
+        write(schemas, lambda: {output: self._single(output) for output in sinks}, sinks)

@@ -54,4 +54,4 @@ class ArrowJoin:
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> None:
         operator = self._operator(late)
-        write(operator, lambda: run_inputs(operator, self._tables), sinks)
+        write(operator.output_schemas, lambda: run_inputs(operator, self._tables), sinks)

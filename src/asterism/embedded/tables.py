@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import expect
 from asterism.columns.groups import BUCKET
+from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing
 from asterism.operators.state.state_store import MemoryStore
@@ -69,11 +73,23 @@ def run_inputs(operator: Operator, tables: Mapping[str, pa.Table]) -> Outputs:
     return _whole(operator, rows)
 
 
-def write(operator: Operator, run: Callable[[], Outputs], sinks: Mapping[str, Sink]) -> None:
-    """Compute the outputs of an operator once, and call each sink with one."""
+def function_schema(schema: Any, hint: str) -> pa.Schema:
+    """The schema of the rows that a function of a user returns.
+
+    :raises StreamDefinitionError: *schema* is none
+    """
+    expect(StreamDefinitionError, schema, pa.Schema | str, "the schema of a function must be a string", hint)
+    return schema_of(schema)
+
+
+def write(schemas: Mapping[str, pa.Schema], run: Callable[[], Outputs], sinks: Mapping[str, Sink]) -> None:
+    """Compute outputs once, and call each sink with one.
+
+    :param schemas: those of the outputs
+    """
     of_outputs = {output: sink_of_output(sink, output) for output, sink in sinks.items()}
     for output, sink in of_outputs.items():
-        check_columns_of_sink(sink, operator.output_schemas[output].names)
+        check_columns_of_sink(sink, schemas[output].names)
     rows = run()
     for output, sink in of_outputs.items():
         sink(rows[output], 0)

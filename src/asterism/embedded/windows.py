@@ -9,10 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.arguments import expect
-from asterism.columns.schemas import schema_of
-from asterism.embedded.tables import run_operator, write
-from asterism.errors import StreamDefinitionError
+from asterism.embedded.tables import function_schema, run_operator, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions, Sink
@@ -61,8 +58,7 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
         self.in_order = stream.time is not None
 
     def _function_schema(self, schema: Any, hint: str) -> pa.Schema:
-        expect(StreamDefinitionError, schema, pa.Schema | str, "the schema of a function must be a string", hint)
-        return schema_of(schema)
+        return function_schema(schema, hint)
 
     def _bound(self, build: Build, measures: Any = None) -> WindowOperator:
         with listed(checked(None), Purpose.TABLES):
@@ -72,4 +68,4 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
         return run_operator(self._bound(build, measures), self.stream.df)[output]
 
     def _run(self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions) -> None:
-        write(operator, lambda: run_operator(operator, self.stream.df), sinks)
+        write(operator.output_schemas, lambda: run_operator(operator, self.stream.df), sinks)

@@ -9,11 +9,14 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from pyarrow import fs
 
+from asterism.files.durable_files import make_folder, replace_file
 from asterism.files.hadoop import hadoop_files
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -118,9 +121,31 @@ def s3_arguments(hadoop: Mapping[str, str], bucket: str) -> dict[str, Any]:
     return arguments
 
 
-def replaces_whole(files: fs.FileSystem) -> bool:
-    """Whether a file that is written appears when it is complete, in the place of the one that was there."""
-    return files.type_name in ("s3", "gcs", "abfs")
+def replace_whole(files: fs.FileSystem, path: str, content: bytes) -> None:
+    """Replace a file, and create its folder, so that a reader sees the old or the new content, never a part. On a local file
+    system, the new content survives a power failure.
+
+    :raises OSError, NotWrittenError: the file cannot be written
+    """
+    folder, _, name = path.rpartition("/")
+    if isinstance(files, fs.LocalFileSystem):
+        make_folder(Path(folder))
+        replace_file(Path(path), content)
+        return
+    if files.type_name in (
+        "s3",
+        "gcs",
+        "abfs",
+    ):  # a file appears when it is complete, in the place of the one that was there
+        with files.open_output_stream(path) as file:
+            file.write(content)
+        return
+    files.create_dir(folder, recursive=True)
+    # Several processes may write the same file at once. What a killed process leaves does no harm.
+    temporary = f"{folder}/.{name}.{uuid4().hex}"
+    with files.open_output_stream(temporary) as file:
+        file.write(content)
+    files.move(temporary, path)
 
 
 def read_whole(files: fs.FileSystem, path: str) -> bytes:

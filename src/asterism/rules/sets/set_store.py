@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,8 +18,8 @@ from pyarrow import fs
 from asterism.arguments import expect, expect_string
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
-from asterism.files.durable_files import NotWrittenError, make_folder, replace_file
-from asterism.files.file_systems import NO_CREDENTIALS, has_credentials, opened, read_whole, replaces_whole
+from asterism.files.durable_files import NotWrittenError
+from asterism.files.file_systems import NO_CREDENTIALS, has_credentials, opened, read_whole, replace_whole
 from asterism.rules.definition.lookup_tables import LookupVersion, digest_of_rows
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.sets import kill_list
@@ -110,24 +109,7 @@ class FolderStore:
         return None
 
     def _write(self, name: str, value: bytes) -> None:
-        """Replace a file, so that a reader sees the old or the new content, never a part."""
-        files = self._open()
-        path = f"{self._folder}/{name}"
-        folder = path.rpartition("/")[0]
-        if isinstance(files, fs.LocalFileSystem):
-            make_folder(Path(folder))
-            replace_file(Path(path), value)
-            return
-        if replaces_whole(files):
-            with files.open_output_stream(path) as file:
-                file.write(value)
-            return
-        files.create_dir(folder, recursive=True)
-        # Two queries may claim a store at once, and several tasks write the same file. What a killed process leaves does no harm.
-        temporary = f"{folder}/.{path.rpartition('/')[2]}.{uuid4().hex}"
-        with files.open_output_stream(temporary) as file:
-            file.write(value)
-        files.move(temporary, path)
+        replace_whole(self._open(), f"{self._folder}/{name}", value)
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):

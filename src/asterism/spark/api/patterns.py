@@ -47,7 +47,7 @@ from asterism.spark.rules.rules import PatternProcessorStream, ProcessorOptions,
 from asterism.spark.session.settings import of_expressions
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import PatternStream
-from asterism.streams.run_options import RunOptions, Sink, check_stream
+from asterism.streams.run_options import RunOptions, Sink
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -65,15 +65,14 @@ def pattern_processors(
     stream: KeyedStream,
     factory: PatternProcessorDiscovererFactory,
     *,
-    store: str | None = None,
-    on_error: str = "fail",
-    on_limit: str = "disable",
-    key_groups: int | None = None,
-    drain: bool = False,
+    store: str | None,
+    on_error: str,
+    on_limit: str,
+    key_groups: int | None,
+    drain: bool,
     **options: Unpack[ProcessorOptions],
 ) -> PatternProcessorStream:
     """See :meth:`asterism.CEP.pattern_processors`."""
-    check_stream(stream, key_groups, drain)
     for name, value in (("on_error", on_error), ("on_limit", on_limit)):
         # Check the type first: a comparison of a Column with == or != does not return a Boolean.
         if not isinstance(value, str) or value not in ("fail", "disable"):

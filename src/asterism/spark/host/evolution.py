@@ -14,6 +14,7 @@ from asterism.errors import StateError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.state.group_header import other_query
 from asterism.rules.matching.operator import DynamicCepOperator
+from asterism.savepoints.offset_log import is_control
 from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import check_key_groups_of
 from asterism.spark.session.checkpoints import local_folder
@@ -65,11 +66,7 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
     logs = _offset_logs(spark, checkpoint)
     if not logs:
         return []
-    return [
-        offset
-        for offset in offsets_of_log(logs[max(logs)])
-        if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset
-    ]
+    return [offset for offset in offsets_of_log(logs[max(logs)]) if is_control(offset)]
 
 
 def offsets_of_log(text: str) -> list[Any]:

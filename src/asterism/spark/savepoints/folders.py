@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from asterism.files.file_systems import opened, read_whole, replaces_whole
+from asterism.files.file_systems import opened, read_whole, replace_whole
 from asterism.spark.session.settings import hadoop_settings, resolved
 
 
@@ -55,11 +55,7 @@ class StoredFolder:
 
     def replace(self, name: str, text: str) -> None:
         """Write a file that is there as a whole or as it was before, whenever this is interrupted."""
-        if replaces_whole(self.files):
-            self.write(name, text)
-            return
-        self.write(f"{name}.new", text)
-        self.files.move(f"{self.path}/{name}.new", f"{self.path}/{name}")
+        replace_whole(self.files, f"{self.path}/{name}", text.encode())
 
     def copy_to(self, other: StoredFolder) -> None:
         """Copy all files below this folder."""
