@@ -355,9 +355,8 @@ def _by_rules(
         raise ExpressionSyntaxError.at(problem, text, named.start, hint)
     stream = KeyedStream(table.df, key=list(clause.partition_by), time=clause.order_by, **watermarks.of(table.df))
     written = {name: value.text for name, value in clause.options.items() if name != FACTORY}
-    processors: Any = pattern_processors  # the options are checked there
-    matches: DataFrame = processors(stream, factory, **options, **written).output("matches")
-    return matches
+    settings: dict[str, Any] = {**options, **written}  # pattern_processors checks them
+    return pattern_processors(stream, factory, **settings).output("matches")
 
 
 def is_session(value: Any) -> bool:
