@@ -131,16 +131,20 @@ def place_of(kind: str, folder: Path) -> Place:
 @pytest.mark.parametrize("code", [EIO])
 def test_discovery_survives_each_failure(tmp_path: Path, faults: Faults, kind: str, code: int) -> None:
     """Of its store, and of what is read by Python itself: files, and those of the endpoint."""
-    place = place_of(kind, tmp_path)
-    place.write([item(1)]) if kind != "http" else None
-    query = Query(tmp_path, place)
+    survive_each_failure(tmp_path, faults, place_of(kind, tmp_path), code)
+
+
+def survive_each_failure(folder: Path, faults: Faults, place: Place, code: int) -> None:
+    is_endpoint = isinstance(place, HttpPlace)
+    place.write([item(1)]) if not is_endpoint else None
+    query = Query(folder, place)
     place.write([item(1)])
     until(lambda: query.has(1))
     number, hits = 1, 0
     for many in (1, 4):
         for n in range(1, 200):
             number += 1
-            if kind == "http":
+            if is_endpoint:
                 faults.arm(n, many, code)
                 place.write([item(number)])
             else:

@@ -23,12 +23,12 @@ SCHEMA = "ts TIMESTAMP, user STRING, item BIGINT, kind STRING, x DOUBLE"
 class WatchOfTopics(Watch):
     """The topic of events has two partitions, by user."""
 
-    def __init__(self, spark: SparkSession, folder: Path, broker: Broker, name: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, broker: Broker, name: str, **options: Any) -> None:
         self.broker, self.topic, self.rule_topic = broker, f"{name}_events", f"{name}_rules"
         broker.create_topic(self.topic, 2)
         self.create_rule_topic()
         factory = KafkaPatternProcessorDiscovererFactory(broker.address, self.rule_topic, interval=INTERVAL)
-        super().__init__(spark, folder, factory=factory, key_groups=2)
+        super().__init__(spark, folder, factory=factory, key_groups=2, **options)
 
     def create_rule_topic(self) -> None:
         self.broker.create_topic(self.rule_topic, 2, {"cleanup.policy": "compact"})
