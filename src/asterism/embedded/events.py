@@ -43,9 +43,9 @@ def table_of(events: Any, time: str | None, time_unit: str) -> pa.Table:
     zone = next(zones, "UTC")
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        kind = _type_in_spark(field.type, zone)
+        kind = type_in_spark(field.type, zone)
         try:
-            columns.append(column if column.type == kind else _converted(column, kind))
+            columns.append(column if column.type == kind else converted(column, kind))
         except pa.ArrowException as error:
             raise ColumnTypeError(
                 f'the column "{field.name}" of type {field.type} cannot be converted to {kind}', str(error)
@@ -79,7 +79,8 @@ def _read(events: Any, time: str | None) -> pa.Table:
     return table
 
 
-def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column in the type that it has in Spark."""
     if not pa.types.is_dictionary(column.type):
         return column.cast(kind, safe=False)
     # Arrow cannot cast a dictionary of string views, as that of a Categorical of Polars is.
@@ -87,13 +88,13 @@ def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, kind)
 
 
-def _type_in_spark(kind: pa.DataType, zone: str) -> pa.DataType:
+def type_in_spark(kind: pa.DataType, zone: str) -> pa.DataType:
     """The type that a column of an Arrow type has in Spark; large strings, lists and bytes remain large."""
     types = pa.types
     if kind in _WIDER:
         return _WIDER[kind]
     if types.is_dictionary(kind):
-        return _type_in_spark(kind.value_type, zone)
+        return type_in_spark(kind.value_type, zone)
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else zone)
     if types.is_fixed_size_binary(kind):
@@ -112,4 +113,4 @@ def _type_in_spark(kind: pa.DataType, zone: str) -> pa.DataType:
 
 
 def _part(field: pa.Field, zone: str) -> pa.Field:
-    return pa.field(field.name, _type_in_spark(field.type, zone), field.nullable)
+    return pa.field(field.name, type_in_spark(field.type, zone), field.nullable)

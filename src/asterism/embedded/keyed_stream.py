@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from asterism.columns.sort_keys import SortKey, no_order
+from asterism.embedded.batches import batch_table
 from asterism.embedded.events import table_of
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized
@@ -29,20 +31,31 @@ from asterism.streams.keyed_stream import (
 
 
 class ArrowKeyedStream(KeyedStream[pa.Table]):
-    """A keyed stream of a table, or of what can be read as one."""
+    """A keyed stream of a table, or of what can be read as one; or of a schema, for a live engine."""
 
     host = EMBEDDED
+    live = False
+    """whether the events are to come: there is only their schema"""
 
     def __post_init__(self) -> None:
         self.check_definition()
-        table = table_of(self.df, self.time, self.time_unit)
+        object.__setattr__(self, "live", is_schema(self.df))
+        table = table_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        columns = table.schema
         order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
         times = [] if self.time is None else [self.time]
         check_columns(table.column_names, [*times, *order], "in the keyed stream")
         check_strings(self.keys)
         names, parts = key_parts(self.keys, table.column_names)
-        for name, part in parts.items():
-            table = table.append_column(name, _key_column(table, part))
+        computed = {name: _key_column(columns, part) for name, part in parts.items()}
+
+        def with_keys(table: pa.Table) -> pa.Table:
+            for name, values in computed.items():
+                table = table.append_column(name, values(table))
+            return table
+
+        table = with_keys(table)
+        object.__setattr__(self, "batch", lambda events: with_keys(batch_table(events, columns)))
         check_columns(table.column_names, names, "in the keyed stream")
         self.set_keys(table, names, computed=bool(parts))
         for name in self.keys:
@@ -68,18 +81,29 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
                 raise no_partition(name, name_of(kind))
 
     def __repr__(self) -> str:
+        if self.live:
+            return f"{KeyedStream.__name__}({', '.join(self.df.column_names)}; key={self.keys!r}, time={self.time!r})"
         return f"{KeyedStream.__name__}({self.df.num_rows:,} events, key={self.keys!r}, time={self.time!r})"
 
 
-def _key_column(table: pa.Table, part: PartForSpark) -> pa.ChunkedArray:
-    """The values of a key that is an expression."""
+def is_schema(events: Any) -> bool:
+    """Whether *events* are a schema of Arrow, and no events."""
+    return hasattr(events, "__arrow_c_schema__") and not hasattr(events, "__arrow_c_stream__")
+
+
+def _key_column(columns: pa.Schema, part: PartForSpark) -> Callable[[pa.Table], pa.ChunkedArray]:
+    """The values of a key that is an expression, from a table of these columns."""
     try:
         with listed(checked(None), Purpose.TABLES):
-            scope, vectorized = Scope(table.schema), Vectorized(table.schema)
+            scope, vectorized = Scope(columns), Vectorized(columns)
             vectorized.add(scope.resolve(scope.parse(part.sql), part.sql), part.sql)
     except ExpressionError as error:
         raise error.at(error.message, part.text, part.position(error.position), error.hint) from None
-    (values,) = vectorized.evaluate(table)
+
+    def values(table: pa.Table) -> pa.ChunkedArray:
+        (column,) = vectorized.evaluate(table)
+        return column
+
     return values
 
 

@@ -7,14 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from asterism.embedded.batches import check_live, check_table, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.live.engine import LiveEngine
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import ProcessSpec
 from asterism.matching.spec import MatchOptions
+from asterism.operators.operator import EVENTS
 from asterism.patterns.pattern import Pattern
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.live_options import LiveOptions
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.run_options import RunOptions, Sink
 
@@ -38,7 +42,8 @@ class ArrowPatternStream(PatternStream[pa.Table]):
         options: MatchOptions,
     ) -> None:
         super().__init__(stream, pattern, key_groups, drain, options)
-        self._options["pages"] = 1
+        if not stream.live:  # type: ignore[attr-defined] # an ArrowKeyedStream
+            self._options["pages"] = 1
         self.schema = stream.df.schema
         # Validate the pattern now, not when a result is requested. Names of columns depend on the result.
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=())})
@@ -53,9 +58,15 @@ class ArrowPatternStream(PatternStream[pa.Table]):
             return self._operator_for(outputs, process, self.schema), {}
 
     def _output(self, operator: CepOperator, projections: Mapping[str, Any], name: str) -> pa.Table:
+        check_table(self.stream)
         return run_table(operator, self.stream.df)[name]
 
     def _run(
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> None:
+        check_table(self.stream)
         write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)
+
+    def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:
+        check_live(self.stream)
+        return opened(operator, {EVENTS: self.stream}, options)

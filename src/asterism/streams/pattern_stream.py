@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from asterism.matching.spec import MatchOptions
 from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.streams.run_options import RunOptions, Sink
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from typing_extensions import TypeVar
 
+    from asterism.live.engine import LiveEngine
     from asterism.trace.timeline import Timeline
 
     Rows = TypeVar("Rows", default=DataFrame)
@@ -37,6 +41,14 @@ else:
 def _kind(output: Any) -> OutputKind:
     expect_outputs([output], [kind.value for kind in OutputKind])
     return OutputKind(output)
+
+
+def check_measures(select: Any) -> None:
+    """:raises StreamDefinitionError: these are not measures by output"""
+    hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
+    expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
+    for texts in (select or {}).values():
+        expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
 
 
 class PatternStream(Generic[Rows], metaclass=PythonNames):
@@ -79,6 +91,10 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> StreamingQuery | None:
         """Write the outputs of the operator to sinks."""
+
+    def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:
+        """A live engine with this operator."""
+        raise not_live()
 
     # ------------------------------------------------------------------ results
 
@@ -203,12 +219,53 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
-        hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
-        expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
-        for texts in (select or {}).values():
-            expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
+        check_measures(select)
         operator, projections = self._operator_of(sinks, select or {}, process, schema)
         return self._run(operator, projections, sinks, options)
+
+    # ------------------------------------------------------------------ a live engine
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        select: Mapping[str, Sequence[str]] | None = None,
+        process: MatchFunctionLike | None = None,
+        schema: pa.Schema | str | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+    ) -> LiveEngine:
+        """Open a live engine for the stream of a schema, without Spark: events go in, and the rows of outputs come out. See
+        docs/live.md.
+
+        :param folder: where the state is kept, on a local disk; it is created. Another process cannot open it at the same time.
+            None: the state is only in memory.
+        :param outputs: the outputs that calls return. Default: those of *select* and *sinks*, or else ``matches``
+        :param select, process, schema: as for :meth:`run`
+        :param sinks: functions that are called as ``sink(rows, number)`` with the rows of an output, before the call returns.
+            A call that is repeated after a failure has the same number if the batches are the same.
+        :param snapshot_every: how often the state is written to the folder: after so much time, or so many events. None: only by
+            :meth:`~asterism.live.engine.LiveEngine.snapshot` and at the end
+        :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
+        :raises CheckpointInUseError: another process has opened the folder
+        :raises StateError: the folder has the state of another query, or cannot be used
+
+        >>> from asterism import CEP, KeyedStream, Pattern
+        >>> prices = KeyedStream(pa.schema([("ts", pa.int64()), ("price", pa.float64())]), time="ts")
+        >>> fall = Pattern.begin("high").next("low").where("price < LAST(high.price)")
+        >>> with CEP.pattern(prices, fall).open(select={"matches": ["low.price AS low"]}) as engine:
+        ...     rows = engine.process([{"ts": 1000, "price": 5.0}, {"ts": 2000, "price": 4.0}], watermark=2000)
+        >>> rows["matches"].to_pylist()
+        [{'low': 4.0}]
+        """
+        options = LiveOptions(folder=folder, snapshot_every=snapshot_every, sinks=sinks or {})
+        hint = 'open("state", outputs=["matches", "timed_out"])'
+        expect_strings(StreamDefinitionError, outputs or [], "outputs must be a list of names", hint)
+        check_measures(select)
+        names = dict.fromkeys([*(outputs or []), *(select or {}), *options.sinks])
+        operator, _ = self._operator_of(names or [OutputKind.MATCHES.value], select or {}, process, schema)
+        return self._open(operator, options)
 
     # ------------------------------------------------------------------ operators
 

@@ -1,0 +1,172 @@
+"""Batches of a live stream as tables with the columns of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import shown
+from asterism.columns.time import MICROSECOND, TimeColumn
+from asterism.embedded.events import converted, type_in_spark
+from asterism.errors import ColumnNotFoundError, ColumnTypeError, InvalidEventError, StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.live.engine import LiveEngine, zone_of
+from asterism.live.live_input import LiveInput
+from asterism.operators.operator import Operator
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.live_options import LiveOptions
+
+_HINT = 'engine.process({"user": "ann", "ts": datetime.now(UTC)}), a list of dicts, or an Arrow table'
+_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    lambda kind: pa.types.is_timestamp(kind) or pa.types.is_date(kind),
+    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    pa.types.is_nested,
+)
+"""Values of one kind are converted between its types, if none of them is lost."""
+
+
+def opened(
+    operator: Operator, streams: Mapping[str, KeyedStream[Any]], options: LiveOptions, **details: Any
+) -> LiveEngine:
+    """An engine that runs an operator over the streams of its inputs.
+
+    :param details: further arguments of the engine
+    """
+    inputs = {name: live_input(stream) for name, stream in streams.items()}
+    for name, source in inputs.items():
+        if source.watermark_by:  # operators with one input do not know it yet, as on Spark
+            idle = None if source.idle_after is None else source.idle_after // MICROSECOND
+            spec = replace(operator.inputs[name], watermark_by=tuple(source.watermark_by), idle_after=idle)
+            operator.inputs = {**operator.inputs, name: spec}
+    zone = zone_of(next(iter(streams.values())).df.schema)
+    return LiveEngine(operator, inputs, options, zone=zone, **details)
+
+
+def live_input(stream: KeyedStream[Any]) -> LiveInput:
+    """The input of a live engine for a stream of a schema."""
+    read: Callable[[Any], pa.Table] = stream.batch  # type: ignore[attr-defined] # an ArrowKeyedStream
+    time = None if stream.time is None else TimeColumn.of(stream.time, stream.df.schema)
+    return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by)
+
+
+def live_rows(
+    schema: pa.Schema,
+    time: TimeColumn | None,
+    max_out_of_orderness: timedelta,
+    idle_after: timedelta | None,
+    watermark_by: Sequence[str],
+) -> LiveInput:
+    """The input of a live engine for rows without a key of the stream."""
+    return LiveInput(lambda events: batch_table(events, schema), time, max_out_of_orderness, idle_after, watermark_by)
+
+
+def batch_table(events: Any, schema: pa.Schema) -> pa.Table:
+    """A batch as a table with these columns.
+
+    :param events: a dict, a list of dicts, or anything with Arrow's C interface
+    :raises InvalidEventError, ColumnNotFoundError, ColumnTypeError: it does not fit the schema
+    """
+    if isinstance(events, Mapping):
+        return _of_dicts([events], schema)
+    if isinstance(events, list | tuple):
+        return _of_dicts(events, schema)
+    if isinstance(events, pa.RecordBatch):
+        table = pa.Table.from_batches([events])
+    elif isinstance(events, pa.Table):
+        table = events
+    elif isinstance(events, pa.RecordBatchReader):
+        raise InvalidEventError(
+            "a reader is not a batch", "It may be endless, or fail after some of its events.", "engine.stream(reader)"
+        )
+    else:
+        table = _of_stream(events)
+    columns = [_column(table, field, schema) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _of_stream(events: Any) -> pa.Table:
+    try:
+        if hasattr(events, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(events).read_all()
+        if hasattr(events, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(events)])
+    except Exception as error:  # of the producer: of any class
+        raise InvalidEventError("the batch cannot be read", f"{type(error).__name__}: {error}") from error
+    raise InvalidEventError(f"not a batch of events: {shown(events)}", hint=_HINT)
+
+
+def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedArray:
+    if table.schema.get_field_index(field.name) < 0:
+        raise ColumnNotFoundError.from_missing_and_available(field.name, table.column_names, "in this batch")
+    column = table.column(field.name)
+    if column.type == field.type:
+        return column
+    zone = (schema.metadata or {}).get(TIME_ZONE, b"UTC").decode()
+    kind = type_in_spark(column.type, zone)
+    try:
+        if kind == field.type:
+            return converted(column, kind)
+        same = any(is_kind(kind) and is_kind(field.type) for is_kind in _KINDS)
+        if same or pa.types.is_null(kind):
+            return converted(column, kind).cast(field.type)
+        reason = None
+    except pa.ArrowException as error:
+        reason = str(error)
+    raise ColumnTypeError(
+        f'the column "{field.name}" of this batch is of type {name_of(kind)}, and that of the stream {name_of(field.type)}',
+        reason,
+        "CAST it, or open a stream of another schema",
+    )
+
+
+def _of_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise InvalidEventError(f"an event must be a dict, not {shown(row)}", hint=_HINT)
+    try:
+        return pa.Table.from_pylist(rows, schema)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        for row in rows:
+            for field in schema:
+                _check_value(row.get(field.name), field)
+        raise
+
+
+def _check_value(value: Any, field: pa.Field) -> None:
+    try:
+        pa.array([value], field.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        is_text = pa.types.is_timestamp(field.type) and isinstance(value, str)
+        raise InvalidEventError(
+            f'{value!r:.100} is not a value of "{field.name}": {name_of(field.type)}',
+            str(error)[:300],
+            f'datetime.fromisoformat("{datetime(2026, 1, 31)}")' if is_text else None,
+        ) from None
+
+
+def check_table(stream: Any) -> None:
+    """:raises StreamDefinitionError: the stream is that of a schema, which has no rows"""
+    if stream.live:
+        raise StreamDefinitionError(
+            "the stream has a schema, and no events yet",
+            "Its results come from an engine, which gets the events.",
+            'CEP.pattern(KeyedStream(schema, ...), pattern).open("folder")',
+        )
+
+
+def check_live(stream: Any) -> None:
+    """:raises StreamDefinitionError: the stream is a table"""
+    if not stream.live:
+        raise StreamDefinitionError(
+            "only the stream of a schema can be opened",
+            "This stream is a table, which has its results already.",
+            "KeyedStream(table.schema, ...), whose engine then gets the events; or .matches, .run(...)",
+        )

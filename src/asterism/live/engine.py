@@ -1,0 +1,476 @@
+"""The live engine: batches and single events go in, rows come out, in the process and the thread of the caller.
+
+A call passes prepared events and watermarks to the operator of the query, as a micro-batch of Spark does. Its state is in memory;
+what has changed is written to a folder from time to time. See docs/decisions/0136.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from asterism.arguments import expect, shown
+from asterism.columns.time import END_OF_TIME, to_datetime
+from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE
+from asterism.live.batches import Batch, batches_of, watched
+from asterism.live.live_input import LiveInput
+from asterism.live.live_store import LiveStore
+from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
+from asterism.operators.histograms import HistogramStatistics
+from asterism.operators.key_group import KeyGroupOperator
+from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.state.group_header import GroupHeader, other_query
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.streams.live_options import LiveOptions
+from asterism.streams.run_options import check_columns_of_sink, sink_of_output
+
+Rows = dict[str, pa.Table]
+"""The rows of each output."""
+_OBSERVATION = "asterism"
+"""The name of the counts in the progress of a query, as on Spark."""
+
+
+class LiveEngine:
+    """A query that runs in this process. Made by ``open`` of its stream, such as :meth:`asterism.PatternStream.open`.
+
+    All methods may be called by several threads, one at a time: a call waits for the one before it.
+
+    **Snapshots.** The state is written to the folder in the background, after *snapshot_every*. A snapshot is taken when a call
+    begins, or at the end: it has the effects of the calls before it, whose rows the caller has had. So whoever writes the rows of
+    a call before the next call loses none, even after ``kill -9``. After a restart, :attr:`position` is that of the last batch
+    in the snapshot, and the caller sends the batches after it again. Their rows come again as well, with the same
+    ids. With several threads, or a queue behind the rows, use *sinks*, which are called before a call is over.
+
+    **Failures.** A call that raises an exception has no effect: the state is that before it, and the batch may be sent again, or
+    left out.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        inputs: Mapping[str, LiveInput],
+        options: LiveOptions,
+        *,
+        names: Mapping[str, str] | None = None,
+        before: Callable[[Now], list[Arrival]] = lambda now: [],
+        zone: str | None = None,
+    ) -> None:
+        """
+        :param names: the outputs that have another name for the user than in the operator, by the latter
+        :param before: makes arrivals of inputs that are not the user's, such as sets of rules
+        :param zone: the time zone of expressions
+        """
+        self._operator, self._inputs, self._options, self._before = operator, dict(inputs), options, before
+        self._names = {output: (names or {}).get(output, output) for output in operator.output_schemas}
+        self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
+        self._schemas = {self._names[output]: schema for output, schema in operator.output_schemas.items()}
+        for output, sink in self._sinks.items():
+            check_columns_of_sink(sink, self._schemas[output].names)
+        self._lock, self._caller = threading.Lock(), 0
+        self._closed = self._begun = False
+        self._gauges: dict[str, float] = {}
+        self._histograms: dict[str, HistogramStatistics] = {}
+        self._failure: AsterismError | None = None
+        self._unsaved = False
+        self._folder = None if options.folder is None else SnapshotFolder(options.folder)
+        try:
+            record, pages = (None, {}) if self._folder is None else self._folder.read()
+            self._store = LiveStore(pages)
+            self._record = SnapshotRecord(zone=zone) if record is None else record
+            self._check_state(zone)
+            operator.open()
+        except BaseException:
+            self._release()
+            raise
+        self._saved_events, self._saved_at = self._record.events, time.monotonic()
+
+    def _check_state(self, zone: str | None) -> None:
+        """:raises CheckpointMismatchError: the folder has the state of another query"""
+        if self._record.zone != zone:
+            raise CheckpointMismatchError(
+                f"the state was created in the time zone {self._record.zone}, but the stream has {zone}",
+                "An expression may depend on it, such as hour(ts).",
+                f'a first column of timestamps in the time zone "{self._record.zone}", or another folder',
+            )
+        stored = self._store.read_header()
+        if stored is None or GroupHeader.from_bytes(stored).fingerprint == self._operator.fingerprint:
+            return
+        written = self._store.read_page(DEFINITION_PAGE)
+        if written is None or not isinstance(self._operator, KeyGroupOperator):
+            raise other_query()
+        self._operator.check_state(StateDefinition.from_bytes(written))
+
+    # ------------------------------------------------------------------ events in, rows out
+
+    def process(self, events: Any, *, input: str | None = None, position: Any = None, watermark: Any = None) -> Rows:
+        """Process a batch of events, and return the rows that follow from it.
+
+        :param events: anything with Arrow's C stream or array interface (a pyarrow table or batch, a DataFrame of Polars or
+            pandas), a dict, or a list of dicts. Columns that the stream does not have are ignored; the values that a dict lacks
+            are NULL.
+        :param input: the input, if there are several
+        :param position: the position of this batch in its source, such as an offset or a dict of offsets: anything that JSON can
+            express. After a restart, :attr:`position` is that of the last batch in the state.
+        :param watermark: no event at or before this time will come after this batch: a datetime, or an int if the event time is
+            a BIGINT. Default: the latest event time so far, less the stream's *max_out_of_orderness* and a millisecond
+        :return: for each output a table, with no rows if there are none
+        :raises InvalidEventError, ColumnNotFoundError, ColumnTypeError: the batch does not fit the stream. It has no effect.
+        :raises StateError: a snapshot could not be written. The batch has no effect, and may be sent again.
+        """
+        name = self._name_of(input)
+        text = None if position is None else _position_text(position)
+        with self._call():
+            self._check_going(name)
+            source = self._inputs[name]
+            mark = None if watermark is None else source.micros(watermark)
+            table = source.read(events)
+            if not table.num_rows and mark is None:
+                return self._run([], name, text, 0)
+            arrivals, _ = source.arrivals(self._operator, name, table, mark)
+            return self._run(arrivals, name, text, table.num_rows)
+
+    def advance_watermark(self, to: Any, *, input: str | None = None) -> Rows:
+        """Advance the watermark: no event at or before this time will come any more. A watermark less than the current one has no
+        effect.
+
+        :param to: a datetime, or an int if the event time is a BIGINT
+        :param input: an input; None: all of them that have an event time and have not ended
+        """
+        names = [self._name_of(input)] if input is not None else self._timed()
+        with self._call():
+            for name in names:
+                self._check_going(name)
+            arrivals = [Arrival(name, None, self._inputs[name].micros(to)) for name in names]
+            return self._run(arrivals)
+
+    def advance_processing_time(self, to: datetime | None = None) -> Rows:
+        """Advance processing time, which fires timers, and makes inputs idle. Every call does this; without events, call this
+        method at :attr:`next_processing_time`.
+
+        :param to: default: the time of the system's clock. Time does not go back.
+        """
+        expect(StreamDefinitionError, to, datetime | None, "a processing time must be a datetime")
+        with self._call():
+            self._check_going(None)
+            moment = None if to is None else (to if to.tzinfo is not None else to.astimezone())
+            return self._run([], at=None if moment is None else int(moment.timestamp() * 1_000_000))
+
+    def finish(self, input: str | None = None) -> Rows:
+        """End one input, or the stream: every deadline and timer fires, no event waits any longer, and no state remains.
+
+        :param input: an input; None: all of them, and the stream takes no more events
+        """
+        name = None if input is None else self._name_of(input)
+        with self._call():
+            self._check_going(name)
+            if name is not None and len(self._inputs) > 1:
+                self._record = replace(self._record, ended=(*self._record.ended, name))
+                return self._run([Arrival(name, None, END_OF_TIME)])
+            return self._run(None)
+
+    def stream(self, batches: Any) -> Iterator[Rows]:
+        """Process the batches of an iterable, and yield the rows of each of them that has some.
+
+        :param batches: an iterator of batches, or of :class:`asterism.Batch`, which also has a position; a
+            :class:`pyarrow.RecordBatchReader`. It may be endless; the stream does not end with it (:meth:`finish`). If it
+            fails, its exception is raised after the rows of the batches before.
+        """
+        for batch in batches_of(batches):
+            rows = self._of_batch(batch)
+            if any(table.num_rows for table in rows.values()):
+                yield rows
+
+    async def astream(self, batches: Any) -> AsyncIterator[Rows]:
+        """As :meth:`stream`, for ``async for``: batches are processed in another thread, so that the event loop goes on. Timers in
+        processing time fire while no batch comes.
+
+        :param batches: an asynchronous iterator, or an iterable
+        """
+        async for rows in watched(batches, self._of_batch, self.advance_processing_time, self._seconds_to_timer):
+            if any(table.num_rows for table in rows.values()):
+                yield rows
+
+    def _of_batch(self, batch: Batch) -> Rows:
+        return self.process(batch.events, input=batch.input, position=batch.position, watermark=batch.watermark)
+
+    def _seconds_to_timer(self) -> float | None:
+        due = self._record.next_processing_time
+        return None if due is None or self._record.over else max(0.0, due / 1e6 - time.time())
+
+    # ------------------------------------------------------------------ calls
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """One call at a time, which has no effect if it fails. A snapshot that is due is taken first."""
+        if self._caller == threading.get_ident():
+            raise StreamDefinitionError(
+                "a sink or a function of the query calls the engine", hint="call it when this call has returned"
+            )
+        with self._lock:
+            self._caller = threading.get_ident()
+            try:
+                if self._closed:
+                    raise StreamDefinitionError("the engine is closed", hint="open it again")
+                self._raise_failure()
+                if self._is_due():
+                    self._save()
+                before = self._record
+                try:
+                    yield
+                except BaseException:
+                    self._store.roll_back()
+                    self._record = before
+                    raise
+            finally:
+                self._caller = 0
+
+    def _run(
+        self,
+        arrivals: list[Arrival] | None,
+        name: str | None = None,
+        position: str | None = None,
+        events: int = 0,
+        *,
+        at: int | None = None,
+    ) -> Rows:
+        """Call the operator.
+
+        :param arrivals: None: the stream ends
+        :param name: the input with the *position*, as JSON, and this number of *events*
+        :param at: the processing time; None: now
+        """
+        operator, record = self._operator, self._record
+        moment = max(record.processing_time, time.time_ns() // 1000 if at is None else at)
+        now = Now(processing_time=moment, key_group=0, begins_run=not self._begun)
+        parts = [(self._before(now) + (arrivals or []), now)]
+        if arrivals is None:
+            last = END_OF_TIME if operator.processing_time else moment
+            parts.append(([], Now(END_OF_TIME, last, key_group=0)))
+        rows: dict[str, list[pa.Table]] = {}
+        results = []
+        for part, when in parts:
+            result = Result({})
+            for result in operator.slices(self._store, part, when):
+                for output, table in result.outputs.items():
+                    rows.setdefault(output, []).append(table)
+            results.append(result)
+        found = self._whole(rows)
+        positions = dict(record.positions)
+        if name is not None and position is not None:
+            positions[name] = json.loads(position)
+        counts = Counter(record.counts)
+        for result in results:
+            counts.update(self._counts(result))
+        self._record = replace(
+            record,
+            positions=positions,
+            batch=record.batch + 1,
+            events=record.events + events,
+            over=arrivals is None,
+            counts=dict(counts),
+            processing_time=moment,
+            watermark=result.watermark if result.watermark is not None else record.watermark,
+            next_processing_time=result.next_processing_time,
+        )
+        for output, sink in self._sinks.items():
+            if found[output].num_rows:
+                sink(found[output], record.batch)
+        self._store.commit()
+        self._begun = self._unsaved = True
+        for result in results:
+            self._measure(result)
+        return found
+
+    def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
+        return {
+            self._names[output]: pa.concat_tables(rows[output]) if output in rows else schema.empty_table()
+            for output, schema in self._operator.output_schemas.items()
+        }
+
+    def _counts(self, result: Result) -> dict[str, int]:
+        histograms = self._operator.histograms
+        return {name: count for name, count in result.metrics.items() if name.partition("/")[0] not in histograms}
+
+    def _measure(self, result: Result) -> None:
+        if not result.gauges:
+            return
+        self._gauges |= {name: result.gauges[name] for name in self._operator.gauges if name in result.gauges}
+        for name, bounds in self._operator.histograms.items():
+            values = HistogramStatistics.of(name, bounds, [(result.metrics, result.gauges)])
+            self._histograms[name] = values.plus(self._histograms[name]) if name in self._histograms else values
+
+    def _timed(self) -> list[str]:
+        timed = [name for name, source in self._inputs.items() if source.time is not None]
+        return [name for name in timed if name not in self._record.ended] or timed or list(self._inputs)
+
+    def _name_of(self, input: str | None) -> str:
+        if input is None and len(self._inputs) == 1:
+            return next(iter(self._inputs))
+        if not isinstance(input, str) or input not in self._inputs:
+            raise InvalidEventError(
+                "several inputs have no default" if input is None else f"there is no input {shown(input)}",
+                f"Inputs: {', '.join(self._inputs)}",
+                f'input="{next(iter(self._inputs))}"',
+            )
+        return input
+
+    def _check_going(self, name: str | None) -> None:
+        if self._record.over or name in self._record.ended:
+            what = "the stream has ended" if self._record.over else f'the input "{name}" has ended'
+            raise InvalidEventError(what, hint="open another folder for another stream")
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> None:
+        """Write a snapshot of all calls so far, and wait until it is on the disk. The caller has had their rows.
+
+        :raises StateError: it cannot be written; the former snapshot remains
+        """
+        with self._call():
+            self._save_and_wait()
+
+    def _is_due(self) -> bool:
+        every = self._options.snapshot_every
+        if self._folder is None or every is None or not self._unsaved or self._folder.is_writing:
+            return False
+        if isinstance(every, timedelta):
+            return time.monotonic() - self._saved_at >= every.total_seconds()
+        return self._record.events - self._saved_events >= every
+
+    def _save(self) -> None:
+        if self._folder is None:
+            return
+        changes = self._store.taken()
+        self._saved_events, self._saved_at, self._unsaved = self._record.events, time.monotonic(), False
+
+        def failed(error: AsterismError) -> None:
+            self._store.put_back(changes)
+            self._unsaved, self._failure = True, error
+
+        self._folder.write(changes, self._record, failed)
+
+    def _save_and_wait(self) -> None:
+        if self._folder is None:
+            return
+        self._folder.wait()
+        self._raise_failure()
+        if self._unsaved:
+            self._save()
+            self._folder.wait()
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise the error of a snapshot in the background."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
+
+    # ------------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Take a last snapshot, and leave the folder to others. The stream does not end: it goes on when it is opened again.
+
+        :raises StateError: the snapshot cannot be written
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._save_and_wait()
+            finally:
+                self._release()
+                self._operator.close()
+
+    def _release(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the engine. After an exception there is no last snapshot: the rows of the last call may not be written."""
+        if error is None:
+            self.close()
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._release()
+            with suppress(Exception):  # the first error is raised
+                self._operator.close()
+
+    # ------------------------------------------------------------------ progress
+
+    @property
+    def outputs(self) -> Mapping[str, pa.Schema]:
+        """The columns of each output."""
+        return self._schemas
+
+    @property
+    def position(self) -> Any:
+        """The position of the last batch that the state contains, as the caller gave it; None: there was none. Of several inputs
+        a dict, by input.
+        """
+        positions = self._record.positions
+        return positions.get(self._name_of(None)) if len(self._inputs) == 1 else dict(positions)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark of the query; None: there is none yet."""
+        return None if self._record.watermark is None else to_datetime(self._record.watermark)
+
+    @property
+    def next_processing_time(self) -> datetime | None:
+        """When :meth:`advance_processing_time` has something to do without events; None: never."""
+        due = self._record.next_processing_time
+        return None if due is None else to_datetime(due)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Numbers of the query, with the names of Spark's progress: ``batchId`` and ``numInputRows`` of all calls so far,
+        ``eventTime``, ``stateOperators``, and the counts, gauges and histograms of the operator in ``observedMetrics``, in the
+        observation ``asterism``. Counts go on after a restart, gauges and histograms do not.
+        """
+        record = self._record
+        mark = self.watermark
+        return {
+            "batchId": record.batch,
+            "numInputRows": record.events,
+            "eventTime": {} if mark is None else {"watermark": mark.isoformat()},
+            "stateOperators": [{"memoryUsedBytes": self._store.size}],
+            "observedMetrics": {_OBSERVATION: {**record.counts, **self._gauges, **self._histograms}},
+            "position": dict(record.positions),
+        }
+
+
+def _position_text(position: Any) -> str:
+    try:
+        return json.dumps(position, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise StreamDefinitionError(
+            f"a position must be something that JSON can express, not {shown(position)}",
+            hint='position=42, or position={"0": 17, "1": 25}',
+        ) from None
+
+
+def zone_of(schema: pa.Schema) -> str | None:
+    """The time zone of the expressions of a stream."""
+    zone = (schema.metadata or {}).get(TIME_ZONE)
+    return None if zone is None else zone.decode()

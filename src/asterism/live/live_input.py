@@ -1,0 +1,106 @@
+"""An input of a live engine: batches of a user become prepared events and watermarks, as in the tasks of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.arguments import shown
+from asterism.columns.groups import KEY_HASH, first_rows, group_codes
+from asterism.columns.time import BEFORE_TIME, MICROSECOND, NO_TIME, TimeColumn
+from asterism.errors import StreamDefinitionError
+from asterism.operators.operator import Arrival, Operator
+from asterism.operators.state.partition_watermarks import check_names, check_partitions, partition_name
+
+_MILLISECOND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveInput:
+    """
+    :param read: makes a table with the columns of the stream from a batch of the user
+    :param time: the event-time column; None: processing time
+    :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream`
+    """
+
+    read: Callable[[Any], pa.Table]
+    time: TimeColumn | None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    watermark_by: Sequence[str] = ()
+
+    def arrivals(
+        self, operator: Operator, name: str, events: pa.Table, watermark: int | None
+    ) -> tuple[list[Arrival], int]:
+        """(prepared events and their watermark, the latest event time)
+
+        :param watermark: that of the caller; None: it follows from the event times
+        :raises LimitExceededError: the input has too many partitions
+        """
+        spec = operator.inputs[name]
+        hashed = events.select(spec.schema.names)
+        # With a fixed number of pages, the hash of a key determines its page.
+        hashed = hashed.append_column(KEY_HASH, pa.array(np.zeros(events.num_rows, np.int64)))
+        prepared = operator.prepare(name, hashed)
+        latest = operator.latest(name, hashed, prepared)
+        if KEY_HASH in prepared.column_names:
+            prepared = prepared.drop_columns([KEY_HASH])
+        arrivals = [Arrival(name, prepared.combine_chunks())] if prepared.num_rows else []
+        if watermark is not None:
+            arrivals.append(Arrival(name, None, watermark))
+        elif self.watermark_by:
+            arrivals.append(Arrival(name, partitions=self._watermarks_of_partitions(events)))
+        else:
+            behind = self.max_out_of_orderness // MICROSECOND + _MILLISECOND
+            arrivals.append(Arrival(name, None, BEFORE_TIME if latest == NO_TIME else latest - behind))
+        return arrivals, latest
+
+    def _watermarks_of_partitions(self, events: pa.Table) -> dict[str, int]:
+        assert self.time is not None
+        columns = events.select(list(self.watermark_by))
+        codes, count = group_codes(columns)
+        check_partitions(count, self.watermark_by)
+        times = pc.fill_null(self.time.to_micros(events.column(self.time.name), lenient=True), NO_TIME).to_numpy()
+        latest = np.full(count, NO_TIME)
+        np.maximum.at(latest, codes, times)
+        first = columns.take(pa.array(first_rows(codes, count)))
+        names = [
+            partition_name(values) for values in zip(*(column.to_pylist() for column in first.columns), strict=True)
+        ]
+        check_names(names, self.watermark_by)
+        behind = self.max_out_of_orderness // MICROSECOND + _MILLISECOND
+        known = zip(names, latest.tolist(), strict=True)
+        return {name: time - behind for name, time in known if time != NO_TIME}
+
+    def micros(self, watermark: Any) -> int:
+        """A watermark of the user, a value like those of the event time, in microseconds.
+
+        :raises StreamDefinitionError: it is no time
+        """
+        hint = "engine.advance_watermark(datetime(2026, 1, 31, 12, tzinfo=UTC)); an int, if the event time is a BIGINT"
+        if self.time is None:
+            raise StreamDefinitionError("the stream has no event time, so it has no watermark")
+        is_integer = pa.types.is_integer(self.time.type)
+        expected = type(watermark) is int if is_integer else isinstance(watermark, datetime | date)
+        try:
+            if not expected:
+                raise TypeError
+            kind = self.time.type if is_integer or isinstance(watermark, datetime) else pa.date32()
+            column = TimeColumn(self.time.name, _of_datetime(kind), self.time.unit)
+            return int(column.to_micros(pa.chunked_array([pa.array([watermark], column.type)]))[0].as_py())
+        except (TypeError, pa.ArrowException):
+            kinds = "an int" if is_integer else "a datetime"
+            raise StreamDefinitionError(
+                f"a watermark must be {kinds}, as the event time is, not {shown(watermark)}", hint=hint
+            ) from None
+
+
+def _of_datetime(kind: pa.DataType) -> pa.DataType:
+    """The type of a datetime for a column of this type: one without a time zone is in UTC."""
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind

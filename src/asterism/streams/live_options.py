@@ -1,0 +1,53 @@
+"""The arguments of the methods ``open`` of all streams, which open a live engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from os import PathLike
+
+from asterism.arguments import expect, expect_number, shown
+from asterism.errors import StreamDefinitionError
+from asterism.streams.run_options import Sink
+
+SNAPSHOT_EVERY = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """The arguments of the methods ``open`` of all streams.
+
+    :param folder: where the state is kept; None: in memory only
+    :param snapshot_every: how often a snapshot is taken: after so much time, or after so many events; None: only by
+        :meth:`LiveEngine.snapshot`, and at the end
+    :param sinks: functions that take the rows of an output and the number of the call
+    """
+
+    folder: str | PathLike[str] | None = None
+    snapshot_every: timedelta | int | None = SNAPSHOT_EVERY
+    sinks: Mapping[str, Sink] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expect(StreamDefinitionError, self.folder, str | PathLike | None, "the folder must be a path", 'open("state")')
+        what, hint = "snapshot_every must be a timedelta or a number of events", "snapshot_every=timedelta(seconds=10)"
+        expect(StreamDefinitionError, self.snapshot_every, timedelta | int | None, what, hint)
+        if isinstance(self.snapshot_every, timedelta) and self.snapshot_every <= timedelta(0):
+            raise StreamDefinitionError(f"snapshot_every must be positive, not {self.snapshot_every}")
+        if isinstance(self.snapshot_every, int):
+            expect_number(StreamDefinitionError, self.snapshot_every, "snapshot_every", least=1, most=2**62)
+        expect(
+            StreamDefinitionError, self.sinks, Mapping, "sinks must map outputs to functions", "sinks={'matches': f}"
+        )
+        for output, sink in self.sinks.items():
+            if not callable(sink):
+                raise StreamDefinitionError(f'the sink of "{output}" must be a function, not {shown(sink)}')
+
+
+def not_live() -> StreamDefinitionError:
+    """The error for a stream that is a DataFrame of Spark."""
+    return StreamDefinitionError(
+        "a stream of Spark cannot be opened",
+        "A live engine has no Spark: its events come from the caller.",
+        'KeyedStream(pa.schema([...]), key="user", time="ts"); or run(..., checkpoint=...) for this stream',
+    )
