@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
+    from asterism.live.batches import Batch
+    from asterism.live.engine import LiveEngine
     from asterism.matching.process_function import MatchContext, PatternProcessFunction
     from asterism.operators.context import Context, Element, Timer
     from asterism.operators.rich_functions import OpenContext
@@ -125,6 +127,7 @@ __all__ = [
     "AggregatingState",
     "All",
     "Backtest",
+    "Batch",
     "BroadcastInput",
     "BroadcastListState",
     "BroadcastMapState",
@@ -154,6 +157,7 @@ __all__ = [
     "KafkaPatternProcessorDiscovererFactory",
     "KeyedStream",
     "ListState",
+    "LiveEngine",
     "Lookup",
     "MapState",
     "MatchContext",
@@ -271,6 +275,8 @@ _NAMES = {
     "spark.host.keyed_stream": ["BroadcastStream", "DataStream"],
     "cep": ["CEP"],
     "streams.keyed_stream": ["KeyedStream"],
+    "live.engine": ["LiveEngine"],
+    "live.batches": ["Batch"],
     "streams.pattern_stream": ["PatternStream"],
     "streams.timelines": ["timeline"],
     "streams.windows": ["WindowedStream", "window"],

@@ -26,10 +26,12 @@ import asterism.sinks
 import asterism.sources
 import asterism.testing
 from asterism import (
+    CEP,
     AfterMatchSkipStrategy,
     AggregateFunction,
     AggregatingState,
     All,
+    Batch,
     BroadcastInput,
     BroadcastListState,
     BroadcastMapState,
@@ -51,7 +53,9 @@ from asterism import (
     InputSelection,
     IterativeCondition,
     KafkaPatternProcessorDiscovererFactory,
+    KeyedStream,
     ListState,
+    LiveEngine,
     Lookup,
     MapState,
     MatchRecognize,
@@ -222,6 +226,25 @@ def of_harness(name: str, make: Callable[[], Any] = harness, /, **arguments: Any
         return getattr(make(), name)(**changed)
 
     return Call(called, arguments)
+
+
+def live_engine() -> LiveEngine:
+    stream: Any = KeyedStream(asterism.testing.EVENTS, key="key", time="ts")
+    return CEP.pattern(stream, Pattern.begin("a")).open()
+
+
+def opened(**arguments: Any) -> str:
+    stream: Any = KeyedStream(asterism.testing.EVENTS, key="key", time="ts")
+    with CEP.pattern(stream, Pattern.begin("a")).open(**arguments) as engine:
+        return repr(engine.finish())
+
+
+def streamed(batches: Any) -> list[Any]:
+    return list(live_engine().stream(batches))
+
+
+def of_batch(**arguments: Any) -> list[Any]:
+    return streamed([Batch(**arguments)])
 
 
 LOOP = Pattern.begin("a").one_or_more()
@@ -734,6 +757,31 @@ CALLS: dict[str, Call] = {
         f"WindowHarness, {name}": Call(partial(WindowHarness, TumblingWindows.of(SECOND), None, NUMBERS), arguments)
         for name, arguments in HARNESS_CONTENTS.items()
     },
+    "PatternStream.open": Call(
+        opened,
+        {
+            "folder": "live",
+            "outputs": ["matches"],
+            "select": {"matches": ["a.kind AS kind"]},
+            "process": None,
+            "schema": None,
+            "sinks": {"matches": lambda rows, number: None},
+            "snapshot_every": SECOND,
+        },
+    ),
+    "LiveEngine.process": of_harness(
+        "process", live_engine, events=TABLE.slice(0, 0), input="events", position=5, watermark=datetime(2026, 1, 1)
+    ),
+    "LiveEngine.advance_watermark": of_harness(
+        "advance_watermark", live_engine, to=datetime(2026, 1, 1), input="events"
+    ),
+    "LiveEngine.advance_processing_time": of_harness("advance_processing_time", live_engine, to=datetime(2026, 1, 1)),
+    "LiveEngine.finish": of_harness("finish", live_engine, input="events"),
+    "LiveEngine.stream": Call(streamed, {"batches": [TABLE.slice(0, 0)]}),
+    "Batch": Call(
+        of_batch,
+        {"events": TABLE.slice(0, 0), "position": 5, "watermark": datetime(2026, 1, 1), "input": "events"},
+    ),
     "WindowHarness.play": of_harness("play", window_harness, transcript="in a1"),
     "assert_firings": Call(assert_firings, {"harness": window_harness(), "expected": []}),
     "check_window_independence": Call(

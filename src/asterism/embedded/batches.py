@@ -16,9 +16,9 @@ from asterism.errors import ColumnNotFoundError, ColumnTypeError, InvalidEventEr
 from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.live.engine import LiveEngine, zone_of
 from asterism.live.live_input import LiveInput
+from asterism.live.live_options import LiveOptions
 from asterism.operators.operator import Operator
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.live_options import LiveOptions
 
 _HINT = 'engine.process({"user": "ann", "ts": datetime.now(UTC)}), a list of dicts, or an Arrow table'
 _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (

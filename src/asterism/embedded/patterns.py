@@ -11,16 +11,17 @@ from asterism.embedded.batches import check_live, check_table, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.engine import LiveEngine
+from asterism.live.live_options import LiveOptions
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import ProcessSpec
 from asterism.matching.spec import MatchOptions
 from asterism.operators.operator import EVENTS
+from asterism.operators.sink_functions import Sink
 from asterism.patterns.pattern import Pattern
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.live_options import LiveOptions
 from asterism.streams.pattern_stream import PatternStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 
 def pattern_stream(

@@ -14,12 +14,13 @@ from asterism.embedded.events import table_of
 from asterism.embedded.tables import write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.operators.key_group import check_pages, complete
+from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.clause import Clause
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, check_limit, columns_read
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 
 def row_pattern_stream(

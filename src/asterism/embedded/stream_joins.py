@@ -13,9 +13,10 @@ from asterism.joins.conditions import JoinConditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
 from asterism.operators.multiple_input import Wire
+from asterism.operators.sink_functions import Sink
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 
 def hosted_join(

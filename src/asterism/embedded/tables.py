@@ -17,8 +17,8 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing
+from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
-from asterism.streams.run_options import Sink, check_columns_of_sink, sink_of_output
 
 Outputs = dict[str, pa.Table]
 """The rows of each output."""

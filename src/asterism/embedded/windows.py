@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from asterism.embedded.tables import function_schema, run_operator, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.operators.sink_functions import Sink
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 from asterism.streams.windows import NO_CONTENTS, Build, WindowedStream
 from asterism.windows.assigners import Windows
 from asterism.windows.operator import WindowOperator

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of events for :meth:`LiveEngine.stream <asterism.live.engine.LiveEngine.stream>`, with the arguments of ``process``.
+    """A batch of events for :meth:`~asterism.live.engine.LiveEngine.stream`, with the arguments of ``process``.
 
     :param events: a table, a dict, a list of dicts
     :param position: its position in the source
@@ -56,7 +56,7 @@ async def _asynchronous(batches: Any) -> AsyncIterator[Batch]:
         return
     iterator, end = batches_of(batches), object()
     while (batch := await asyncio.to_thread(next, iterator, end)) is not end:
-        yield batch  # type: ignore[misc] # it is not the end
+        yield batch
 
 
 async def watched(

@@ -25,16 +25,16 @@ from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEvent
 from asterism.expressions.types import TIME_ZONE
 from asterism.live.batches import Batch, batches_of, watched
 from asterism.live.live_input import LiveInput
+from asterism.live.live_options import LiveOptions
 from asterism.live.live_store import LiveStore
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
 from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.operators.sink_functions import check_columns_of_sink, sink_of_output
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.streams.live_options import LiveOptions
-from asterism.streams.run_options import check_columns_of_sink, sink_of_output
 
 Rows = dict[str, pa.Table]
 """The rows of each output."""
@@ -193,8 +193,8 @@ class LiveEngine:
                 yield rows
 
     async def astream(self, batches: Any) -> AsyncIterator[Rows]:
-        """As :meth:`stream`, for ``async for``: batches are processed in another thread, so that the event loop goes on. Timers in
-        processing time fire while no batch comes.
+        """As :meth:`stream`, for ``async for``: batches are processed in another thread, so that the event loop goes on.
+        Timers in processing time fire while no batch comes.
 
         :param batches: an asynchronous iterator, or an iterable
         """
@@ -462,7 +462,7 @@ class LiveEngine:
 
 def _position_text(position: Any) -> str:
     try:
-        return json.dumps(position, ensure_ascii=False, allow_nan=False)
+        return json.dumps(position, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise StreamDefinitionError(
             f"a position must be something that JSON can express, not {shown(position)}",

@@ -55,7 +55,7 @@ class SnapshotRecord:
     zone: str | None = None
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False)
+        return json.dumps({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> SnapshotRecord:
@@ -88,7 +88,7 @@ class SnapshotFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             _check_content(self.path)
             self._lease.acquire()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path with characters that paths cannot have
             raise StateError(f"the folder {self.path} cannot be used", str(error)) from error
         try:
             self._database = self._opened()

@@ -17,10 +17,11 @@ from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER, LEFT_OUTER
 from asterism.operators.multiple_input import Wire
+from asterism.operators.sink_functions import Sink
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, Sink, check_use
+from asterism.streams.run_options import RunOptions, check_use
 from asterism.windows.assigners import Windows
 
 if TYPE_CHECKING:

@@ -12,15 +12,16 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.spec import MatchOptions
+from asterism.operators.sink_functions import Sink
 from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,12 +12,13 @@ import pyarrow as pa
 from asterism.arguments import expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.matching.spec import OnLimit
+from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.clause.clause import ClauseDialect, DialectName, dialect_of
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.streams.hosts import host_of, module_of
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, Sink, check_use
+from asterism.streams.run_options import RunOptions, check_use
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

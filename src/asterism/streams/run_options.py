@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -12,8 +12,6 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.streams.keyed_stream import KeyedStream
 
-Sink = Callable[[Any, int], None]
-"""A function of rows, a DataFrame or a table, and the number of the micro-batch."""
 _AT_ONCE = {"availableNow", "once"}
 """The triggers with which Spark can read all available data in one micro-batch."""
 
@@ -91,17 +89,3 @@ class RunOptions:
                 'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
             )
         return cls(checkpoint, drain, trigger, name, key_groups)
-
-
-def sink_of_output(sink: Sink, output: str) -> Sink:
-    """Tell a sink the name of its output, if it wants to know: one sink may be that of several outputs."""
-    for_output = getattr(sink, "for_output", None)  # of DeltaSink, IcebergSink
-    named: Sink = for_output(output) if callable(for_output) else sink
-    return named
-
-
-def check_columns_of_sink(sink: Sink, columns: Sequence[str]) -> None:
-    """Tell a sink the columns that it will get, if it wants to know."""
-    check_columns = getattr(sink, "check_columns", None)  # of FileSink
-    if callable(check_columns):
-        check_columns(columns)

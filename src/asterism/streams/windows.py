@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
+from asterism.operators.sink_functions import Sink
 from asterism.operators.stream_operator import Output, declared_in
 from asterism.spelling import PythonNames
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, Sink, check_use
+from asterism.streams.run_options import RunOptions, check_use
 from asterism.windows.assigners import Windows
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator

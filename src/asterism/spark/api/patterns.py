@@ -23,6 +23,7 @@ from asterism.matching.outputs import VALUES_OF_MATCH, OutputKind, OutputSpec
 from asterism.matching.process_function import ProcessSpec
 from asterism.matching.spec import MatchOptions
 from asterism.operators.operator import EVENTS
+from asterism.operators.sink_functions import Sink
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.pattern import Pattern
@@ -47,7 +48,7 @@ from asterism.spark.rules.rules import PatternProcessorStream, ProcessorOptions,
 from asterism.spark.session.settings import of_expressions
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import PatternStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:

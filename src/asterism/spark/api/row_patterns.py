@@ -17,6 +17,7 @@ from asterism.columns.internal import internal
 from asterism.expressions.computed_columns import is_computed
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
+from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.automaton import AT_END
 from asterism.row_patterns.checking import CheckedClause, ClauseExpressions, check
 from asterism.row_patterns.clause.clause import Clause
@@ -52,7 +53,7 @@ from asterism.spark.session.settings import of_expressions
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 from asterism.text.printable import quoted_name
 
 _PROCESSING_TIME = internal("processing_time")

@@ -14,6 +14,7 @@ from asterism.errors import ExpressionError
 from asterism.joins.conditions import JoinConditions, names_in_conditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
+from asterism.operators.sink_functions import Sink
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
 from asterism.spark.host.execution import OperatorOutputs
@@ -22,7 +23,7 @@ from asterism.spark.host.several_inputs import over_streams, over_tables, wire_o
 from asterism.spark.host.stateful import Use
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 _OF_ONE_SIDE = "Spark computes what reads the columns of one side: f(x) > other_y instead of f(x, other_y)"
 

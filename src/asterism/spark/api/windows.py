@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.expressions.aggregates import FUNCTIONS
 from asterism.expressions.parts_for_spark import Expression
 from asterism.operators.operator import EVENTS, Arrival
+from asterism.operators.sink_functions import Sink
 from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
@@ -21,7 +22,7 @@ from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 from asterism.streams.windows import NO_CONTENTS, Build, WindowedStream
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows

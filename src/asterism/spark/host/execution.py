@@ -21,6 +21,7 @@ from asterism.columns.internal import internal
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.expressions.computed_columns import computed_sql
 from asterism.operators.key_group import KeyGroupOperator
+from asterism.operators.sink_functions import check_columns_of_sink, sink_of_output
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host import versions
 from asterism.spark.host.chaining import ends_by_itself as ends_upstream
@@ -41,7 +42,7 @@ from asterism.spark.session.settings import (
 )
 from asterism.spark.session.unwrapping import explained, unwrapping
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions, check_columns_of_sink, sink_of_output
+from asterism.streams.run_options import RunOptions
 
 Sink = Callable[[DataFrame, int], None]
 _log = logging.getLogger("asterism.spark")

@@ -9,7 +9,7 @@ from os import PathLike
 
 from asterism.arguments import expect, expect_number, shown
 from asterism.errors import StreamDefinitionError
-from asterism.streams.run_options import Sink
+from asterism.operators.sink_functions import Sink
 
 SNAPSHOT_EVERY = timedelta(seconds=1)
 
