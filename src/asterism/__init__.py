@@ -68,13 +68,12 @@ if TYPE_CHECKING:
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
-    from asterism.spark.rules.backtest import Backtest
-    from asterism.spark.rules.rules import PatternProcessorStream
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.rescaling import rescale_checkpoint
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
+    from asterism.streams.backtests import Backtest
     from asterism.streams.joins import (
         JoinedStream,
         MultiJoinedStream,
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
         window_join,
     )
     from asterism.streams.keyed_stream import KeyedStream
+    from asterism.streams.pattern_processors import PatternProcessorStream
     from asterism.streams.pattern_stream import PatternStream
     from asterism.streams.row_patterns import RowPatternStream, match_recognize
     from asterism.streams.timelines import timeline
@@ -255,11 +255,9 @@ _NAMES = {
     "rules.publishing.lookup_watch": ["Lookup"],
     "rules.definition.processor": ["PatternProcessor"],
     "rules.definition.registered_conditions": ["RegisteredCondition"],
-    "spark.rules.backtest": ["Backtest"],
     "spark.watching.metrics": ["export_metrics"],
     "spark.watching.monitor": ["monitor"],
     "spark.api.operators": ["OperatorStream", "connect"],
-    "spark.rules.rules": ["PatternProcessorStream"],
     "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
@@ -277,6 +275,8 @@ _NAMES = {
     "streams.keyed_stream": ["KeyedStream"],
     "live.engine": ["LiveEngine"],
     "live.batches": ["Batch"],
+    "streams.backtests": ["Backtest"],
+    "streams.pattern_processors": ["PatternProcessorStream"],
     "streams.pattern_stream": ["PatternStream"],
     "streams.timelines": ["timeline"],
     "streams.windows": ["WindowedStream", "window"],

@@ -13,7 +13,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.spelling import PythonNames
-from asterism.streams.hosts import check_on_spark, module_of
+from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.run_options import check_stream
@@ -21,8 +21,8 @@ from asterism.streams.run_options import check_stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from asterism.spark.rules.backtest import Backtest
-    from asterism.spark.rules.rules import PatternProcessorStream, ProcessorOptions
+    from asterism.streams.backtests import Backtest
+    from asterism.streams.pattern_processors import PatternProcessorStream, ProcessorOptions
 
 _PATTERNS = "patterns"
 """The module of a host with patterns."""
@@ -102,9 +102,37 @@ class CEP(metaclass=PythonNames):
         stream_of_matches: PatternStream[Any] = patterns.pattern_stream(stream, pattern, key_groups, drain, options)
         return stream_of_matches
 
+    @overload
     @staticmethod
     def pattern_processors(
-        stream: KeyedStream,
+        stream: KeyedStream[DataFrame],
+        factory: PatternProcessorDiscovererFactory,
+        *,
+        store: str | None = ...,
+        on_error: str = ...,
+        on_limit: str = ...,
+        key_groups: int | None = ...,
+        drain: bool = ...,
+        **options: Unpack[ProcessorOptions],
+    ) -> PatternProcessorStream[DataFrame]: ...
+
+    @overload
+    @staticmethod
+    def pattern_processors(
+        stream: KeyedStream[Any],
+        factory: PatternProcessorDiscovererFactory,
+        *,
+        store: str | None = ...,
+        on_error: str = ...,
+        on_limit: str = ...,
+        key_groups: int | None = ...,
+        drain: bool = ...,
+        **options: Unpack[ProcessorOptions],
+    ) -> PatternProcessorStream[pa.Table]: ...
+
+    @staticmethod
+    def pattern_processors(
+        stream: KeyedStream[Any],
         factory: PatternProcessorDiscovererFactory,
         *,
         store: str | None = None,
@@ -113,7 +141,7 @@ class CEP(metaclass=PythonNames):
         key_groups: int | None = None,
         drain: bool = False,
         **options: Unpack[ProcessorOptions],
-    ) -> PatternProcessorStream:
+    ) -> PatternProcessorStream[Any]:
         """Match the patterns of many processors, which can change while the query runs (FLIP-200).
 
         :param stream: a stream, whose key applies to processors without a key; the key may be empty
@@ -127,27 +155,50 @@ class CEP(metaclass=PythonNames):
             above; "fail" fails the query with :class:`~asterism.errors.LimitExceededError`.
         :param key_groups, drain: as for :meth:`pattern`
         :param options: *functions*, *conditions*, *udfs*, *lookups*, *semantics*, *max_partial_matches*: see
-            :class:`~asterism.spark.rules.rules.ProcessorOptions`
+            :class:`~asterism.streams.pattern_processors.ProcessorOptions`
         :raises StreamDefinitionError: an argument is invalid
         """
         check_stream(stream, key_groups, drain)
-        check_on_spark("CEP.pattern_processors", stream)
-        rules: PatternProcessorStream = module_of(stream.host, _PATTERNS).pattern_processors(
+        rules: PatternProcessorStream[Any] = module_of(stream.host, _PATTERNS).pattern_processors(
             stream, factory, store=store, on_error=on_error, on_limit=on_limit, key_groups=key_groups, drain=drain,
             **options,
         )  # fmt: skip
         return rules
 
+    @overload
     @staticmethod
     def backtest(
-        stream: KeyedStream,
+        stream: KeyedStream[DataFrame],
+        rules: Any,
+        against: Any = ...,
+        *,
+        key_groups: int | None = ...,
+        examples: int = ...,
+        **options: Unpack[ProcessorOptions],
+    ) -> Backtest[DataFrame]: ...
+
+    @overload
+    @staticmethod
+    def backtest(
+        stream: KeyedStream[Any],
+        rules: Any,
+        against: Any = ...,
+        *,
+        key_groups: int | None = ...,
+        examples: int = ...,
+        **options: Unpack[ProcessorOptions],
+    ) -> Backtest[pa.Table]: ...
+
+    @staticmethod
+    def backtest(
+        stream: KeyedStream[Any],
         rules: Any,
         against: Any = None,
         *,
         key_groups: int | None = None,
         examples: int = 3,
         **options: Unpack[ProcessorOptions],
-    ) -> Backtest:
+    ) -> Backtest[Any]:
         """Run rules over a table of history, and compare their matches with those of other rules.
 
         The result is that of a bounded job with ``on_error="disable"``: a rule that fails is disabled in its key group, and all
@@ -166,8 +217,7 @@ class CEP(metaclass=PythonNames):
         docs/rules.md has a runnable example.
         """
         check_stream(stream, key_groups)
-        check_on_spark("CEP.backtest", stream)
-        backtest: Backtest = module_of(stream.host, _PATTERNS).backtest(
+        backtest: Backtest[Any] = module_of(stream.host, _PATTERNS).backtest(
             stream, rules, against, key_groups=key_groups, examples=examples, **options
         )
         return backtest

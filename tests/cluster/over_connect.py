@@ -21,6 +21,7 @@ from asterism import (
     EventTimeTrigger,
     KeyedStream,
     Pattern,
+    PatternProcessorStream,
     RowPatternStream,
     TumblingWindows,
     WindowedStream,
@@ -31,7 +32,6 @@ from asterism import (
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.host.execution import Sink
-from asterism.spark.rules.rules import PatternProcessorStream
 from tests.spark.streams import FUNNEL, STRICT, events, stream_of, write_files
 
 FUNNEL_OF_SPARK = (

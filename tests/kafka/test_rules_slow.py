@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from asterism import PatternProcessorStream
 from asterism.discovery import KafkaPatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import INTERRUPTED
-from asterism.spark.rules.rules import PatternProcessorStream
 from tests.servers.kafka import Broker
 from tests.spark.rules import INTERVAL, Event, Watch, at, e, rule
 

@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, PatternProcessorStream
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.spark.host.evolution import offsets_of_log
-from asterism.spark.rules.rules import PatternProcessorStream
 from tests.kit import until
 from tests.spark.streams import Collect, write_file
 

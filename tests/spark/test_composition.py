@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
+from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, PatternProcessorStream
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.errors import StreamDefinitionError
 from asterism.operators.state.keyed_state import ValueState
@@ -23,7 +23,6 @@ from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
 from asterism.spark.api.operators import OperatorStream, connect
-from asterism.spark.rules.rules import PatternProcessorStream
 from asterism.streams.joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.row_patterns import RowPatternStream, match_recognize

@@ -14,12 +14,11 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import Pattern
+from asterism import Pattern, PatternProcessorStream
 from asterism.errors import AsterismError
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import INTERRUPTED
 from asterism.rules.sets.set_store import STORE, FolderStore
-from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import Place
 from tests.end_to_end.victim import AB, PASSWORD, disguises, watch
 from tests.kit import until

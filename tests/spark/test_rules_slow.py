@@ -23,14 +23,13 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import Pattern, RegisteredCondition
+from asterism import Pattern, PatternProcessorStream, RegisteredCondition
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
 from asterism.errors import AsterismError
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import OFF
 from asterism.rules.sets.interfaces import ProcessorRegistry
 from asterism.rules.sets.set_store import FolderStore
-from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import FilePlace, PostgresqlPlace, UrlPlace
 from tests.discovery.postgresql import Server
 from tests.end_to_end.victim import AB, BY_ITEM

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism.operators.operator import EVENTS, Arrival
+from asterism.operators.operator import EVENTS, Arrival, sorted_arrival
 from asterism.operators.state.state_store import batch_from_bytes
 from asterism.spark.host import exchange
-from asterism.spark.host.batch import BATCH_GROUP, answered, run_groups, sorted_arrival
+from asterism.spark.host.batch import BATCH_GROUP, answered, run_groups
 from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows, TumblingWindows, Windows

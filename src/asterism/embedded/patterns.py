@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from asterism.arguments import expect_options
 from asterism.embedded.batches import check_live, check_table, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
@@ -23,12 +25,57 @@ from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.run_options import RunOptions
 
+if TYPE_CHECKING:
+    from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
+    from asterism.streams.backtests import Backtest
+    from asterism.streams.pattern_processors import PatternProcessorStream, ProcessorOptions
+
 
 def pattern_stream(
     stream: KeyedStream[Any], pattern: Pattern, key_groups: int | None, drain: bool, options: MatchOptions
 ) -> PatternStream[pa.Table]:
     """See :meth:`asterism.CEP.pattern`."""
     return ArrowPatternStream(stream, pattern, key_groups, drain, options)
+
+
+def pattern_processors(
+    stream: KeyedStream[Any],
+    factory: PatternProcessorDiscovererFactory,
+    *,
+    store: str | None = None,
+    on_error: str = "fail",
+    on_limit: str = "disable",
+    key_groups: int | None,
+    drain: bool,
+    **options: Unpack[ProcessorOptions],
+) -> PatternProcessorStream[pa.Table]:
+    """See :meth:`asterism.CEP.pattern_processors`."""
+    from asterism.embedded import rules
+    from asterism.streams.pattern_processors import ProcessorOptions, check_given, rule_options
+
+    check_given(on_error, on_limit)
+    expect_options("pattern_processors", options, ProcessorOptions)
+    of_rules, lookups = rule_options(stream, stream.df.schema, options)
+    of_rules = replace(of_rules, disable_on_error=on_error == "disable", disable_on_limit=on_limit == "disable")
+    return rules.ArrowPatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
+
+
+def backtest(
+    stream: KeyedStream[Any],
+    rules: Any,
+    against: Any,
+    *,
+    key_groups: int | None,
+    examples: int,
+    **options: Unpack[ProcessorOptions],
+) -> Backtest[pa.Table]:
+    """See :meth:`asterism.CEP.backtest`."""
+    from asterism.embedded import rules as of_rules
+    from asterism.streams.pattern_processors import ProcessorOptions, rule_options
+
+    expect_options("backtest", options, ProcessorOptions)
+    rule_arguments, lookups = rule_options(stream, stream.df.schema, options)
+    return of_rules.backtest(stream, rules, against, rule_arguments, lookups, key_groups=key_groups, examples=examples)
 
 
 class ArrowPatternStream(PatternStream[pa.Table]):

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect
-from asterism.columns.groups import BUCKET
+from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
-from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing, sorted_arrival
 from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
 
 Outputs = dict[str, pa.Table]
 """The rows of each output."""
+_ROWS = 1_000_000
+"""The number of events in a call of an operator."""
 _Parts = defaultdict[str, list[pa.Table]]
 
 
@@ -48,6 +50,37 @@ def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
 def run_operator(operator: Operator, events: pa.Table) -> Outputs:
     """The rows of all outputs of an operator with one input over a table, whose rows may be in any order."""
     return run_inputs(operator, {EVENTS: events})
+
+
+def run_key_groups(
+    operator: Operator, name: str, events: pa.Table, key_groups: int, first: Sequence[Arrival]
+) -> Outputs:
+    """The rows of all outputs of an operator that chooses the keys of its events itself, over a table in any order.
+
+    :param name: the input of the events
+    :param first: arrivals that every key group gets before all others
+    """
+    now = time.time_ns() // 1000
+    end = END_OF_TIME if operator.processing_time else now
+    rows: _Parts = defaultdict(list)
+    operator.open()
+    with closing(operator):
+        prepared = _prepared(operator, name, events)
+        groups = prepared.column(KEY_HASH).to_numpy() % key_groups
+        order = np.lexsort((prepared.column(TIME).to_numpy(), groups))
+        events = prepared.select(operator.inputs[name].prepared.names).take(pa.array(order))
+        numbers, begins = np.unique(groups[order], return_index=True)
+        for group, begin, stop in zip(numbers.tolist(), begins, [*begins[1:], len(order)], strict=True):
+            store = MemoryStore()
+            parts = [events.slice(at, min(_ROWS, stop - at)) for at in range(begin, stop, _ROWS)]
+            calls = [first, *(sorted_arrival(name, part) for part in parts)]
+            for arrivals, moment in (
+                *((arrivals, Now(processing_time=now, key_group=group)) for arrivals in calls),
+                ([], Now(END_OF_TIME, end, key_group=group)),
+            ):
+                for result in operator.slices(store, arrivals, moment):
+                    _add(rows, result.outputs)
+    return _whole(operator, rows)
 
 
 def run_inputs(operator: Operator, tables: Mapping[str, pa.Table]) -> Outputs:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from asterism.columns.time import BEFORE_TIME, NO_TIME
+from asterism.columns.time import BEFORE_TIME, NO_TIME, TIME
 from asterism.operators.state.state_store import StateStore
 
 EVENTS = "events"
@@ -100,6 +100,13 @@ class Result:
             for name, table in last.outputs.items():
                 tables.setdefault(name, []).append(table)
         return replace(last, outputs={name: pa.concat_tables(some) for name, some in tables.items()})
+
+
+def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
+    """Prepared events, sorted by time, with a watermark before the time of the last event, since further events may have the
+    same time.
+    """
+    return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect_options, shown
-from asterism.errors import ExpressionError, StreamDefinitionError
+from asterism.arguments import expect_options
+from asterism.errors import ExpressionError
 from asterism.expressions.aggregates import CALLS_OF_MATCHES
 from asterism.expressions.names import Scope
 from asterism.expressions.outer_parts import DividedMeasures, divided_measures
@@ -44,15 +44,16 @@ from asterism.spark.host.stateful import (
     stateful,
 )
 from asterism.spark.host.times import event_micros
-from asterism.spark.rules.rules import PatternProcessorStream, ProcessorOptions, rule_options
+from asterism.spark.rules.rules import SparkPatternProcessorStream
 from asterism.spark.session.settings import of_expressions
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.pattern_processors import ProcessorOptions, check_given, rule_options
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.run_options import RunOptions
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
-    from asterism.spark.rules.backtest import Backtest
+    from asterism.streams.backtests import Backtest
 
 
 def pattern_stream(
@@ -72,16 +73,13 @@ def pattern_processors(
     key_groups: int | None,
     drain: bool,
     **options: Unpack[ProcessorOptions],
-) -> PatternProcessorStream:
+) -> SparkPatternProcessorStream:
     """See :meth:`asterism.CEP.pattern_processors`."""
-    for name, value in (("on_error", on_error), ("on_limit", on_limit)):
-        # Check the type first: a comparison of a Column with == or != does not return a Boolean.
-        if not isinstance(value, str) or value not in ("fail", "disable"):
-            raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
+    check_given(on_error, on_limit)
     expect_options("pattern_processors", options, ProcessorOptions)
-    of_rules, lookups = rule_options(stream, options)
+    of_rules, lookups = rule_options(stream, _schema_of(stream), options)
     of_rules = replace(of_rules, disable_on_error=on_error == "disable", disable_on_limit=on_limit == "disable")
-    return PatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
+    return SparkPatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
 
 
 def backtest(
@@ -97,8 +95,12 @@ def backtest(
     from asterism.spark.rules import backtest as backtests  # imports SQLAlchemy, which few queries need
 
     expect_options("backtest", options, ProcessorOptions)
-    of_rules, lookups = rule_options(stream, options)
+    of_rules, lookups = rule_options(stream, _schema_of(stream), options)
     return backtests.backtest(stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples)
+
+
+def _schema_of(stream: KeyedStream) -> pa.Schema:
+    return arrow_schema(stream.df.sparkSession, stream.df.schema, stream.time_unit)
 
 
 class SparkPatternStream(PatternStream[DataFrame], OperatorOutputs):

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.expressions.aggregates import FUNCTIONS
 from asterism.expressions.parts_for_spark import Expression
-from asterism.operators.operator import EVENTS, Arrival
+from asterism.operators.operator import EVENTS, Arrival, sorted_arrival
 from asterism.operators.sink_functions import Sink
-from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
+from asterism.spark.host.batch import BATCH_GROUP
 from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.execution import OperatorOutputs

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET
 from asterism.columns.internal import internal
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing
 from asterism.operators.state.state_store import MemoryStore
@@ -192,13 +192,6 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
             watermark = END_OF_TIME if passed else BEFORE_TIME
         elements.append(Arrival(name, events, watermark))
     return elements
-
-
-def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
-    """Prepared events, sorted by time, with a watermark before the time of the last event, since further events may have the
-    same time.
-    """
-    return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
 
 
 def rows_of(output: str) -> Answer:

@@ -13,9 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.rules.sets.discovery_status import INITIALIZING
 from asterism.rules.sets.rule_counts import FAMILY, MAX_PAST, RuleCounts
 from asterism.rules.sets.set_store import FolderStore
 from asterism.spark.host.stateful import operator_observations
+from asterism.spark.host.versions import offset_of
 from asterism.spark.session.progress_listener import forget, observe, observers
 
 SECONDS_TO_END = 10.0
@@ -134,3 +136,19 @@ def counts_of_query(query: str) -> RuleCounts | None:
         if isinstance(observer, CountedQuery) and (counts := observer.counts_of(query))
     ]
     return max(counts_of_runs, key=lambda counts: counts.batch, default=None)
+
+
+def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
+    """See :meth:`asterism.PatternProcessorStream.matches_by_processor`."""
+    matches: dict[str, int] = {}
+    for (name, _), counts in counts_of(progress).versions.items():
+        if counts.matches:
+            matches[name] = matches.get(name, 0) + counts.matches
+    return matches
+
+
+def discovery(progress: StreamingQueryProgress) -> str:
+    """See :meth:`asterism.PatternProcessorStream.discovery`."""
+    offsets = (offset_of(source.endOffset) for source in progress.sources)
+    states = (offset["discovery"] for offset in offsets if offset is not None and "discovery" in offset)
+    return next(states, INITIALIZING)

@@ -18,7 +18,7 @@ from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import INITIALIZING
 from asterism.rules.sets.rule_counts import FAMILY
 from asterism.spark.host.stateful import PartitionBehind, operator_observations, operator_watermarks, partitions_behind
-from asterism.spark.rules.rules import PatternProcessorStream
+from asterism.spark.progress.rule_progress import discovery
 
 
 def query_name(progress: StreamingQueryProgress) -> str:
@@ -60,7 +60,7 @@ def has_rules(progress: StreamingQueryProgress) -> bool:
 def discovery_of(progress: StreamingQueryProgress) -> str:
     """The status of the discovery of rules, see :meth:`asterism.PatternProcessorStream.discovery`."""
     try:
-        return PatternProcessorStream.discovery(progress)
+        return discovery(progress)
     except ValueError:  # the offset of another source is not JSON
         return INITIALIZING
 
