@@ -11,13 +11,23 @@ import pyarrow as pa
 import pytest
 
 import asterism
-from asterism import CEP, KeyedStream, Pattern, TumblingWindows, interval_join, match_recognize, window
+from asterism import (
+    CEP,
+    KeyedStream,
+    Pattern,
+    PatternProcessor,
+    TumblingWindows,
+    interval_join,
+    match_recognize,
+    window,
+)
+from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.embedded.keyed_stream import ArrowKeyedStream
 from asterism.streams.hosts import SPARK
 from tests.embedded.test_events import TABLE, failing
 from tests.kit import Golden
 
-RULES: Any = object()
+RULES: Any = 5
 WITHIN = (timedelta(0), timedelta(1))
 
 
@@ -64,7 +74,14 @@ TEXTS: dict[str, Callable[[], object]] = {
     "an_unknown_output": lambda: found(Pattern.begin("x")).select("x.price", output="match"),
     "no_sink": lambda: found(Pattern.begin("x")).run({}),
     "rules": lambda: CEP.pattern_processors(stream(), RULES),
-    "backtest": lambda: CEP.backtest(stream(), []),
+    "no_usable_rule": lambda: CEP.pattern_processors(
+        stream(), GivenPatternProcessorDiscovererFactory((PatternProcessor("a", 1, Pattern.begin("x").where("n > 1")),))
+    ).output("matches"),
+    "an_unknown_output_of_rules": lambda: CEP.pattern_processors(
+        stream(), GivenPatternProcessorDiscovererFactory((PatternProcessor("a", 1, Pattern.begin("x")),))
+    ).output("match"),
+    "backtest": lambda: CEP.backtest(stream(), 5),
+    "status_of_rules": lambda: CEP.pattern_processors(stream(), GivenPatternProcessorDiscovererFactory(())).status(),
     "an_aggregate_of_spark": lambda: window(stream(), TumblingWindows.of(timedelta(seconds=1))).aggregate(
         "my_sum(price)"
     ),

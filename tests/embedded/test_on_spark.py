@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from asterism import CEP, KeyedStream
 from asterism.columns.schemas import small_type
 from tests.embedded.cases import CASES, CLAUSES, JOINS, QUOTES, TRADES, WINDOWS
+from tests.embedded.rule_cases import EVENTS, RULE_CASES, compared
 from tests.matching.pattern_strategies import cases
 from tests.matching.test_pattern_property import SCHEMA, SELECT
 
@@ -87,6 +88,25 @@ def check_join(spark: SparkSession, name: str) -> None:
     embedded = JOINS[name](TRADES, QUOTES)
     assert in_order(embedded) == in_order(on_spark)
     assert types_of(embedded) == types_of(on_spark)
+
+
+def check_rules(spark: SparkSession, name: str) -> None:
+    case = RULE_CASES[name]
+    on_spark = case.rows(spark.createDataFrame(case.table, verifySchema=False)).toArrow()
+    embedded = case.rows(case.table)
+    assert in_order(embedded) == in_order(on_spark)
+    assert types_of(embedded) == types_of(on_spark)
+
+
+def test_rules(spark: SparkSession) -> None:
+    check_rules(spark, "errors")
+
+
+def test_backtests(spark: SparkSession) -> None:
+    on_spark, embedded = compared(spark.createDataFrame(EVENTS)), compared(EVENTS)
+    assert embedded == on_spark
+    assert in_order(embedded.matches) == in_order(on_spark.matches.toArrow())
+    assert types_of(embedded.matches) == types_of(on_spark.matches.toArrow())
 
 
 def compare(spark: SparkSession, examples: int) -> None:

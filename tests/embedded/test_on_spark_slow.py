@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.embedded.cases import CASES, CLAUSES, JOINS, WINDOWS
-from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_join, check_window, compare
+from tests.embedded.rule_cases import RULE_CASES
+from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_join, check_rules, check_window, compare
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
 
@@ -33,3 +34,8 @@ def test_joins(spark: SparkSession, name: str) -> None:
 
 def test_random_patterns(spark: SparkSession) -> None:
     compare(spark, 8)
+
+
+@pytest.mark.parametrize("name", RULE_CASES)
+def test_rules(spark: SparkSession, name: str) -> None:
+    check_rules(spark, name)

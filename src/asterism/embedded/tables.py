@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def run_key_groups(
         order = np.lexsort((prepared.column(TIME).to_numpy(), groups))
         events = prepared.select(operator.inputs[name].prepared.names).take(pa.array(order))
         numbers, begins = np.unique(groups[order], return_index=True)
-        for group, begin, stop in zip(numbers.tolist(), begins, [*begins[1:], len(order)], strict=True):
+        for group, (begin, stop) in zip(numbers.tolist(), pairwise([*begins.tolist(), len(order)]), strict=True):
             store = MemoryStore()
             parts = [events.slice(at, min(_ROWS, stop - at)) for at in range(begin, stop, _ROWS)]
             calls = [first, *(sorted_arrival(name, part) for part in parts)]

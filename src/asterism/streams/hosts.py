@@ -54,6 +54,6 @@ def needs_spark(what: str) -> StreamDefinitionError:
     """The error for an operation over an Arrow table that only Spark hosts."""
     return StreamDefinitionError(
         f"{what} needs Spark",
-        "Over Arrow tables, without Spark, there are CEP.pattern, match_recognize, window and joins.",
+        "Over Arrow tables, without Spark, there are CEP, match_recognize, window and joins of streams.",
         'KeyedStream(spark.createDataFrame(table), key="user", time="ts")',
     )
