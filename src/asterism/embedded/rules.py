@@ -78,13 +78,13 @@ def backtest(
 
     def run(
         operator: DynamicCepOperator, store: SingleSetStore, rows: Sequence[tuple[str, str, bool, str]]
-    ) -> _Results:
-        return _Results(stream, operator, run_rules(operator, store, stream, key_groups), rows)
+    ) -> _ArrowResults:
+        return _ArrowResults(stream, operator, run_rules(operator, store, stream, key_groups), rows)
 
     return backtests.backtest(stream.df.schema, rules, against, options, lookups, run, examples=examples)
 
 
-class _Results:
+class _ArrowResults:
     """The results of a backtest.
 
     :param runs: the rows of :class:`~asterism.streams.backtests.Runs`

@@ -48,16 +48,16 @@ def backtest(
 
     def run(
         operator: DynamicCepOperator, store: SingleSetStore, rows: Sequence[tuple[str, str, bool, str]]
-    ) -> _Results:
+    ) -> _SparkResults:
         # The results are read several times, and more partitions than key groups would be empty.
         results = bounded_results(stream, operator, store, use, partitions=use.key_groups)
-        return _Results(stream, operator, results, spark.createDataFrame(list(rows), _RUNS))
+        return _SparkResults(stream, operator, results, spark.createDataFrame(list(rows), _RUNS))
 
     schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
     return backtests.backtest(schema, rules, against, options, lookups, run, examples=examples)
 
 
-class _Results:
+class _SparkResults:
     """The results of a backtest.
 
     :param results: the packed outputs of the operator
