@@ -16,6 +16,7 @@ from asterism.columns.time import DAY
 from asterism.embedded.tables import Outputs, run_key_groups, write
 from asterism.files.file_systems import is_path
 from asterism.operators.operator import EVENTS, Arrival
+from asterism.operators.sink_functions import Sink
 from asterism.rules.checking.backtest import ADDED, KEPT, MAX_EVENTS, REMOVED, BacktestMatch
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
@@ -26,7 +27,7 @@ from asterism.streams import backtests
 from asterism.streams.backtests import ID, MIXED, PAIRED, SHARED, Backtest, CountedMatches, match_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import PatternProcessorStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 KEY_GROUPS = 32
 """The default, as of a DataFrame of Spark: a rule that fails is disabled in one key group."""

@@ -14,6 +14,7 @@ from asterism.arguments import expect_outputs, shown
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.routines.user_functions import Purpose, checked
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction
+from asterism.operators.sink_functions import Sink
 from asterism.patterns.semantics import Semantics
 from asterism.rules.definition.lookup_tables import MAX_ROWS
 from asterism.rules.definition.processor import PatternProcessor, with_place
@@ -30,7 +31,7 @@ from asterism.spelling import PythonNames
 from asterism.streams.hosts import is_of_spark, module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

@@ -20,6 +20,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.files.file_systems import is_path, use_settings
 from asterism.operators.operator import EVENTS, Arrival, sorted_arrival
+from asterism.operators.sink_functions import Sink
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.sets.set_store import FolderStore, SingleSetStore
@@ -36,7 +37,7 @@ from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.settings import hadoop_settings, resolved
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import PatternProcessorStream
-from asterism.streams.run_options import RunOptions, Sink
+from asterism.streams.run_options import RunOptions
 from asterism.text.printable import quoted_name
 
 
