@@ -14,9 +14,10 @@ from asterism.columns.groups import KEY_HASH as HASH_OF_EVENTS
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
-from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAGE
-from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAGE, SETS_PAGE
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.binding.replication import SELECTOR
 from asterism.savepoints.key_groups import (
     KEY_HASH,
     POSITION,
@@ -33,8 +34,9 @@ from asterism.savepoints.key_groups import (
     waiting_rows,
     write_group,
 )
-from asterism.savepoints.key_states import key_states
+from asterism.savepoints.key_states import KeyStates, key_states
 from asterism.savepoints.plain_types import as_plain, retyped
+from asterism.savepoints.rule_sets import RuleSets
 from asterism.testing.operator_harness import OperatorHarness, key_hashes
 
 
@@ -57,31 +59,35 @@ def regrouped(stores: list[MemoryStore], key_groups: int) -> list[MemoryStore]:
         return new
     first = next(iter(headers))
     definition = StateDefinition.from_bytes(stores[first].pages[DEFINITION_PAGE])
-    states, summary = key_states(definition), Summary.of(definition, list(headers.values()))
+    rules = rules_of(stores, definition)
+    states, summary = key_states(definition, rules), Summary.of(definition, list(headers.values()))
     summary = Summary.from_dict(definition, summary.to_dict())
     rows = [
         rows_of_page(states, n, headers[n], number, value)
         for n in headers
         for number, value in sorted(stores[n].pages.items())
-        if is_of_keys(number)
+        if is_of_keys(states, number)
     ]
     table = pa.concat_tables([rows_schema(states).empty_table(), *rows])
     key = one_chunk(table.column(THE_KEY))
-    hashes = hashes_of(pa.table(key.flatten(), names=key.type.names), definition)
+    keys = pa.table(key.flatten(), names=key.type.names)
+    of_rules = states.hashes(keys)
+    hashes = hashes_of(keys, definition) if of_rules is None else of_rules
     assert (groups_of(hashes, len(stores)) == table.column("key_group").to_numpy()).all()
     table = in_parquet(table.append_column(KEY_HASH, pa.array(hashes)))
     of_rows = groups_of(hashes, key_groups)
     waiting = {name: _waiting(stores, headers, definition, name) for name in definition.inputs}
     broadcast = {}
-    index = stores[first].pages.get(BROADCAST_PAGE)
+    index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None
     if index is not None:
         broadcast = {
             name: _entries(stores[first], parts_in(index, name), schema)
             for name, schema in broadcast_tables(definition).items()
         }
     for group, store in enumerate(new):
-        of_group = {name: _of_group(events, definition, group, key_groups) for name, events in waiting.items()}
-        write_group(store, summary, states, table.filter(pa.array(of_rows == group)), of_group, broadcast)
+        of_group = {name: _of_group(events, states, group, key_groups) for name, events in waiting.items()}
+        sets = None if rules is None else rules.page_of(group, key_groups)
+        write_group(store, summary, states, table.filter(pa.array(of_rows == group)), of_group, broadcast, sets)
     return new
 
 
@@ -94,7 +100,7 @@ def _waiting(
     stores: list[MemoryStore], headers: Mapping[int, GroupHeader], definition: StateDefinition, name: str
 ) -> pa.Table:
     number, schema = list(definition.inputs).index(name), definition.inputs[name]
-    keyed = any(column.startswith("k:") for column in schema.names)
+    keyed = any(column.startswith("k:") or column == SELECTOR for column in schema.names)
     tables = []
     for group, header in headers.items() if keyed else list(headers.items())[:1]:
         for place, first in waiting_in(header, number):
@@ -105,11 +111,22 @@ def _waiting(
     return in_parquet(pa.concat_tables(tables)).sort_by([("key_group", "ascending"), (POSITION, "ascending")])
 
 
-def _of_group(events: pa.Table, definition: StateDefinition, group: int, key_groups: int) -> pa.Table:
+def _of_group(events: pa.Table, states: KeyStates, group: int, key_groups: int) -> pa.Table:
     keys = [name for name in events.column_names if name.startswith("k:")]
-    if not keys:
+    of_rules = states.waiting_hashes(events) if SELECTOR in events.column_names else None
+    if of_rules is None and not keys:
         return events
-    return events.filter(pa.array(groups_of(hashes_of(events.select(keys), definition), key_groups) == group))
+    hashes = hashes_of(events.select(keys), states.definition) if of_rules is None else of_rules
+    return events.filter(pa.array(groups_of(hashes, key_groups) == group))
+
+
+def rules_of(stores: list[MemoryStore], definition: StateDefinition) -> RuleSets | None:
+    """The rules of the key groups, if these are those of a query with rules; through the file of a savepoint."""
+    if definition.kind is not OperatorKind.RULES:
+        return None
+    pages = {n: store.pages[SETS_PAGE] for n, store in enumerate(stores) if SETS_PAGE in store.pages}
+    rules = RuleSets.of(pages, len(stores), definition.details["keys"])
+    return RuleSets.from_json(rules.to_json(), "/savepoint")
 
 
 def regroup(harness: OperatorHarness, key_groups: int) -> None:

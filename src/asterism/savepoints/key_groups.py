@@ -19,7 +19,13 @@ from asterism.errors import StateError
 from asterism.operators.evolution import FIXED
 from asterism.operators.state.broadcast_state import pages_of_entries
 from asterism.operators.state.group_header import NO_PAGE, GroupHeader
-from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAGE, PageKind, page_number
+from asterism.operators.state.page_numbers import (
+    BROADCAST_PAGE,
+    DEFINITION_PAGE,
+    SETS_PAGE,
+    PageKind,
+    page_number,
+)
 from asterism.operators.state.pages import pages_of, wanted_pages
 from asterism.operators.state.partition_watermarks import PartitionWatermarks
 from asterism.operators.state.state_definition import StateDefinition
@@ -50,13 +56,13 @@ def rows_schema(states: KeyStates) -> pa.Schema:
 
 
 def rows_of_page(states: KeyStates, key_group: int, header: GroupHeader, number: int, value: bytes) -> pa.Table:
-    """A row for each key of a page of keys.
+    """A row for each key of a page that has state by key.
 
     :param number: that of the page
     """
-    keys, state = states.read(value)
+    keys, state = states.read(value, number)
     count = keys.num_rows
-    index = _index_of(number, len(header.next_event_times))
+    index = 0 if number in states.others else _index_of(number, len(header.next_event_times))
     times = header.next_event_times[index], header.next_processing_times[index]
     schema = rows_schema(states)
     columns = [
@@ -74,9 +80,9 @@ def _index_of(number: int, count: int) -> int:
     return number if number in PageKind.FIXED_KEYS.value else number - page_number(0, count, fixed=False)
 
 
-def is_of_keys(number: int) -> bool:
-    """Whether a page with this number has keys."""
-    return number in PageKind.FIXED_KEYS.value or number in PageKind.KEYS.value
+def is_of_keys(states: KeyStates, number: int) -> bool:
+    """Whether a page with this number has state by key."""
+    return number in PageKind.FIXED_KEYS.value or number in PageKind.KEYS.value or number in states.others
 
 
 def waiting_in(header: GroupHeader, number: int) -> list[tuple[int | None, int]]:
@@ -219,12 +225,14 @@ def write_group(
     rows: pa.Table | None,
     waiting: Mapping[str, pa.Table],
     broadcast: Mapping[str, pa.Table],
+    sets: bytes | None = None,
 ) -> None:
     """Write the state of one key group to an empty store.
 
     :param rows: those of its keys, with KEY_HASH; None: it has none
     :param waiting: the events of each input that wait in it, in order
     :param broadcast: the entries of each broadcast state
+    :param sets: the page of the sets of rules; None: there are no rules
     """
     header = GroupHeader(
         summary.fingerprint,
@@ -246,6 +254,8 @@ def write_group(
         index, pages = pages_of_entries(broadcast)
         for number, value in {**pages, BROADCAST_PAGE: index}.items():
             store.write_page(number, value)
+    if sets is not None:
+        store.write_page(SETS_PAGE, sets)
     waits = any(map(header.is_waiting, range(len(header.buffers))))
     if header.exists.any() or waits or summary.announced:
         store.write_page(DEFINITION_PAGE, summary.definition.to_bytes())
@@ -257,15 +267,20 @@ def _write_keys(store: StateStore, header: GroupHeader, summary: Summary, states
     key = one_chunk(rows.column(THE_KEY))
     columns = [retyped(column, field.type) for column, field in zip(key.flatten(), states.keys, strict=True)]
     keys = pa.table(columns, schema=states.keys)
-    count = summary.pages or _pages_for(rows)
+    whole = retyped(one_chunk(rows.column(STATE)), pa.struct(list(states.fields)))
+    by_name = dict(zip(states.fields.names, whole.flatten(), strict=True))
+    undivided = states.is_undivided(by_name)
+    count = 1 if undivided else summary.pages or _pages_for(rows)
     header.redivide(count)
+    for place, value in states.other_pages(keys, by_name):
+        store.write_page(place, value)
     if summary.pages is not None:
         of_rows = ((hashes.view(np.uint64) >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
     else:
-        of_rows = pages_of(keys, count)
+        of_rows = pages_of(states.in_pages(keys), count)
     order = np.argsort(of_rows, kind="stable")
     chosen = pa.array(order)
-    keys, state = keys.take(chosen), retyped(one_chunk(rows.column(STATE)), pa.struct(list(states.fields))).take(chosen)
+    keys, state = keys.take(chosen), whole.take(chosen)
     times = [
         one_chunk(rows.column(name)).to_numpy()[order].astype(np.int64)
         for name in (NEXT_EVENT_TIME, NEXT_PROCESSING_TIME)

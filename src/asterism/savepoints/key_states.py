@@ -10,8 +10,8 @@ See docs/decisions/0128.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,9 @@ from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
 
+if TYPE_CHECKING:
+    from asterism.savepoints.rule_sets import RuleSets
+
 _NOTHING = np.empty(0, np.int64)
 _EMPTIED = "emptied"
 State = Mapping[str, pa.Array]
@@ -63,28 +66,56 @@ class KeyStates(ABC):
 
     keys: pa.Schema
     fields: pa.Schema
+    others: Sequence[int] = ()
+    """The numbers of the pages that have state by key, beside the pages of keys."""
 
     def __init__(self, definition: StateDefinition) -> None:
         self.definition = definition
 
     @abstractmethod
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
-        """The keys of a page, and the state of each."""
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
+        """The keys of a page, and the state of each.
+
+        :param number: that of the page
+        """
 
     @abstractmethod
     def written(self, keys: pa.Table, state: State) -> bytes:
         """A page of *keys*, each of them once, with their *state*."""
 
+    def other_pages(self, keys: pa.Table, state: State) -> Iterable[tuple[int, bytes]]:
+        """The other pages of a key group, with their numbers."""
+        return ()
 
-def key_states(definition: StateDefinition) -> KeyStates:
-    """:raises StateError: there are no savepoints of such operators"""
-    kind = _KINDS.get(definition.kind)
-    if kind is None:
-        raise StateError(
-            "there are no savepoints of queries with rules",
-            hint="drain the query (drain=True), which empties its state, and begin a new checkpoint",
-        )
-    return kind(definition)
+    def hashes(self, keys: pa.Table) -> Ints | None:
+        """The hashes by which keys are distributed; None: Spark's ``xxhash64`` of their columns."""
+        return None
+
+    def waiting_hashes(self, events: pa.Table) -> Ints | None:
+        """As :meth:`hashes`, of the keys of events that wait."""
+        return None
+
+    def in_pages(self, keys: pa.Table) -> pa.Table:
+        """The columns by which keys are divided into pages."""
+        return keys
+
+    def is_undivided(self, state: State) -> bool:
+        """Whether the operator has all of this *state* in one page."""
+        return False
+
+
+def key_states(definition: StateDefinition, rules: RuleSets | None = None) -> KeyStates:
+    """
+    :param rules: those of a query with rules
+    :raises StateError: a query with rules has none
+    """
+    if definition.kind is not OperatorKind.RULES:
+        return _KINDS[definition.kind](definition)
+    from asterism.savepoints.rule_states import RuleStates  # few queries have rules
+
+    if rules is None:
+        raise StateError("there is state of rules, but the rules are missing")
+    return RuleStates(definition, rules)
 
 
 class _OfPattern(KeyStates):
@@ -108,18 +139,18 @@ class _OfPattern(KeyStates):
             ]
         )
 
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
         whole = Page.from_bytes(page, self.keys, self.events)
         count = whole.keys.num_rows
         whole = whole.of(np.arange(count))  # without what nothing refers to
         rows = whole.rows
         of_runs, of_waiting = (np.repeat(np.arange(count), np.diff(at)) for at in (rows.run_at, rows.waiting_at))
-        of_nodes = _owners_of_nodes(
+        of_nodes = owners_of_nodes(
             whole.nodes, np.concatenate([rows.run_rows, rows.waiting_rows]), np.concatenate([of_runs, of_waiting])
         )
         of_events = np.zeros(len(whole.times), np.int64)
         of_events[whole.nodes[:, 0]] = of_nodes
-        event_place, node_place = _places(of_events, count), _places(of_nodes, count)
+        event_place, node_place = places_of(of_events, count), places_of(of_nodes, count)
         nodes = whole.nodes.copy()
         nodes[:, 0] = event_place[nodes[:, 0]]
         has_parent = nodes[:, 2] >= 0
@@ -128,10 +159,12 @@ class _OfPattern(KeyStates):
                           names=[*dict(self._EVENT), *self.events.names])  # fmt: skip
         return whole.keys, {
             EVENTS: listed(as_structs(events), of_events, count),
-            self.NODES: listed(_structs(nodes, self._NODE), of_nodes, count),
-            self.PARTIAL: listed(_structs(_moved(rows.run_rows, event_place, node_place), self._ROW), of_runs, count),
+            self.NODES: listed(structs_of(nodes, self._NODE), of_nodes, count),
+            self.PARTIAL: listed(
+                structs_of(moved_rows(rows.run_rows, event_place, node_place), self._ROW), of_runs, count
+            ),
             self.WAITING: listed(
-                _structs(_moved(rows.waiting_rows, event_place, node_place), self._ROW), of_waiting, count
+                structs_of(moved_rows(rows.waiting_rows, event_place, node_place), self._ROW), of_waiting, count
             ),
             self.TIMERS: listed(
                 pa.array(rows.timer_rows[:, 0]), np.repeat(np.arange(count), np.diff(rows.timer_at)), count
@@ -141,12 +174,12 @@ class _OfPattern(KeyStates):
     def written(self, keys: pa.Table, state: State) -> bytes:
         events, _ = unlisted(state[EVENTS])
         event_at, node_at = (offsets_of(sizes_of(state[name]))[:-1] for name in (EVENTS, self.NODES))
-        nodes, of_nodes = _numbers(state[self.NODES])
+        nodes, of_nodes = numbers_in(state[self.NODES])
         nodes[:, 0] += event_at[of_nodes]
         nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
         parts: list[Ints] = []
         for name in (self.PARTIAL, self.WAITING):
-            rows, of_rows = _numbers(state[name])
+            rows, of_rows = numbers_in(state[name])
             refers = rows[:, 1] >= 0
             rows[refers, 0] += event_at[of_rows[refers]]
             rows[refers, 1] += node_at[of_rows[refers]]
@@ -160,7 +193,7 @@ class _OfPattern(KeyStates):
         return Page(keys, kept, times, positions, nodes, KeyRows(*parts)).to_bytes()
 
 
-def _owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
+def owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
     """For each node the key of the rows that lead to it. Every node has one."""
     of_nodes = np.full(len(nodes), -1, np.int64)
     refers = rows[:, 1] >= 0
@@ -174,7 +207,7 @@ def _owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
     return of_nodes
 
 
-def _places(owners: Ints, count: int) -> Ints:
+def places_of(owners: Ints, count: int) -> Ints:
     """For each item its place among those of its owner."""
     order = np.argsort(owners, kind="stable")
     begins = offsets_of(np.bincount(owners, minlength=count))[:-1]
@@ -183,18 +216,18 @@ def _places(owners: Ints, count: int) -> Ints:
     return places
 
 
-def _moved(rows: Ints, event_place: Ints, node_place: Ints) -> Ints:
+def moved_rows(rows: Ints, event_place: Ints, node_place: Ints) -> Ints:
     moved = rows.copy()
     refers = (rows[:, 1] >= 0) & (rows[:, 0] != NO_EVENT)
     moved[refers, 0], moved[refers, 1] = event_place[rows[refers, 0]], node_place[rows[refers, 1]]
     return moved
 
 
-def _structs(numbers: Ints, schema: pa.Schema) -> pa.StructArray:
+def structs_of(numbers: Ints, schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(column) for column in numbers.T], fields=list(schema))
 
 
-def _numbers(lists: pa.ListArray) -> tuple[Ints, Ints]:
+def numbers_in(lists: pa.ListArray) -> tuple[Ints, Ints]:
     """The numbers in lists of structs, a row for each struct, and the owner of each row."""
     rows, owners = unlisted(lists)
     return np.stack([_ints(one_chunk(column)) for column in rows.columns], 1), owners
@@ -205,7 +238,7 @@ def _ints(array: pa.Array) -> Ints:
     return numbers
 
 
-class _OfRowPattern(KeyStates):
+class RowPatternStates(KeyStates):
     """The rows of the key that are not decided or may still be read, and the progress of its search."""
 
     PROGRESS = "search"
@@ -217,7 +250,7 @@ class _OfRowPattern(KeyStates):
         self.rows = definition.tables[ROWS]
         self.fields = pa.schema([(self.PROGRESS, pa.struct(list(self.progress))), (ROWS, list_of_rows(self.rows))])
 
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
         tables = tables_by_name(page, self.definition.tables)
         keys, rows = tables[KEYS_TABLE], tables[ROWS]
         sizes = keys.column("p:rows").to_numpy()
@@ -240,7 +273,7 @@ class _OfJoin(KeyStates):
         self.rows = {name: without(schema, self.keys.names) for name, schema in definition.tables.items()}
         self.fields = pa.schema([(name, list_of_rows(schema)) for name, schema in self.rows.items()])
 
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
         tables = tables_by_name(page, self.definition.tables)
         keys, of_tables = _keys_in([table.select(self.keys.names) for table in tables.values()])
         state = {
@@ -282,7 +315,7 @@ class _OfOperator(KeyStates):
             [(name, list_of_rows(without(schema, [KEY]))) for name, schema in self.tables.items() if name != KEYS_TABLE]
         )
 
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
         tables = tables_by_name(page, self.tables)
         keys = tables.pop(KEYS_TABLE)
         return keys, {name: _by_index(rows, keys.num_rows) for name, rows in tables.items()}
@@ -332,7 +365,7 @@ class _OfWindows(KeyStates):
             ]
         )
 
-    def read(self, page: bytes) -> tuple[pa.Table, State]:
+    def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
         tables = tables_by_name(page, self.definition.tables)
         panes = tables[PANES]
         seen = next(iter(tables["seen"].column(0).to_pylist()), BEFORE_TIME)
@@ -421,7 +454,7 @@ def _variable(lists: pa.FixedSizeListArray) -> pa.ListArray:
 assert (FUNCTION_STATE, WINDOW_STATE) == STATES_OF_WINDOW_FUNCTIONS
 _KINDS: dict[OperatorKind, type[KeyStates]] = {
     OperatorKind.PATTERN: _OfPattern,
-    OperatorKind.ROW_PATTERN: _OfRowPattern,
+    OperatorKind.ROW_PATTERN: RowPatternStates,
     OperatorKind.WINDOWS: _OfWindows,
     OperatorKind.JOIN: _OfJoin,
     OperatorKind.OPERATOR: _OfOperator,

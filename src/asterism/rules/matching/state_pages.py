@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -79,7 +79,11 @@ _ENCODED = IdentityCache[bytes](MAX_SETS)
 
 
 def _decoded(value: bytes) -> SetState:
-    stored = json.loads(zlib.decompress(value))
+    return sets_from_json(json.loads(zlib.decompress(value)))
+
+
+def sets_from_json(stored: Mapping[str, Any]) -> SetState:
+    """The result of :func:`sets_to_json`."""
     entries = Entries.of(Entry.from_dict(entry) for entry in stored["entries"])
     selectors = stored.get("selectors")
     return SetState(
@@ -103,7 +107,7 @@ def entries_to(state: SetState) -> bytes:
     return _ENCODED.of([state.entries], lambda: _encoded(state), *rest)
 
 
-def _encoded(state: SetState) -> bytes:
+def sets_to_json(state: SetState) -> dict[str, Any]:
     document: dict[str, Any] = {"version": state.version, "entries": [entry.to_dict() for entry in state.entries]}
     if state.lookups:
         document["lookups"] = lookups_to_json(state.lookups)
@@ -111,7 +115,11 @@ def _encoded(state: SetState) -> bytes:
         document["selectors"] = [each if each.until > BEFORE_TIME else each[:2] for each in state.selectors]
     if state.waiting_time:
         document["waiting_time"] = state.waiting_time
-    value = zlib.compress(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    return document
+
+
+def _encoded(state: SetState) -> bytes:
+    value = zlib.compress(json.dumps(sets_to_json(state), ensure_ascii=False, separators=(",", ":")).encode())
     keep(_DECODED, MAX_SETS, value, state)
     return value
 
@@ -120,10 +128,13 @@ def page_to(in_force: ActiveRules, page: Page) -> bytes:
     """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
     used, place = np.unique(page.keys.column(ENTRY).to_numpy(), return_inverse=True)
     names = in_force.names_of(used)
-    content = b""
-    if len(used):
-        content = replace(page, keys=page.keys.set_column(0, ENTRY, pa.array(place.astype(np.int32)))).to_bytes()
-    return _LENGTH.pack(len(names)) + names + content
+    page = replace(page, keys=page.keys.set_column(0, ENTRY, pa.array(place.astype(np.int32)))) if len(used) else page
+    return named_page(names, page)
+
+
+def named_page(names: bytes, page: Page) -> bytes:
+    """A page whose keys have indexes of *names*, a list in JSON."""
+    return _LENGTH.pack(len(names)) + names + (page.to_bytes() if page.keys.num_rows else b"")
 
 
 def joined(pages: Pages, in_force: ActiveRules, event_schema: pa.Schema) -> Page:

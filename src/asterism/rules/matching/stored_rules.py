@@ -71,13 +71,14 @@ def searches_of_rules(
     """The undecided matches in a page of the processors with a clause. The *definition* has the columns of their rows."""
     tables = [matches_schema(RULE_KEY, event).empty_table()]
     for name, state in clauses_from(value).items():
-        clause = _clause(definition, processors.get(name))
+        clause = clause_definition(definition, processors.get(name))
         if clause is not None:
             tables.append(searches_of(clause, state.value, None, name[:2]))
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _clause(definition: StateDefinition | None, text: str | None) -> StateDefinition | None:
+def clause_definition(definition: StateDefinition | None, text: str | None) -> StateDefinition | None:
+    """The definition of the state of a processor with a clause; None: it uses what only the program registers."""
     if definition is None or text is None:
         return None
     details, schema = definition.details, definition.tables[EVENTS]

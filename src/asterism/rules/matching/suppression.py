@@ -101,11 +101,8 @@ class Suppressions:
     def known(self) -> Mapping[RuleName, Mapping[str, _Last]]:
         if self._value is None:
             return {}
-        _, length = _HEAD.unpack_from(self._value)
-        begin = _HEAD.size + length
-        names = [(id, version, since) for id, version, since in json.loads(self._value[_HEAD.size : begin])]
+        _, names, table = suppressions_from(self._value)
         known: list[dict[str, _Last]] = [{} for _ in names]
-        table = pa.ipc.open_stream(pa.py_buffer(self._value)[begin:]).read_all()
         for rule, key, time, suppressed in zip(*(column.to_pylist() for column in table.columns), strict=True):
             known[rule][key] = _Last(time, suppressed)
         return dict(zip(names, known, strict=True))
@@ -195,11 +192,28 @@ def some_of(matches: MatchColumns, wanted: Mask) -> MatchColumns:
 def _written(remaining: Sequence[tuple[RuleName, Mapping[str, _Last]]], deadline: int) -> bytes:
     rows = [(number, key, *last) for number, (_, keys) in enumerate(remaining) for key, last in sorted(keys.items())]
     arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
+    return suppressions_to(deadline, [name for name, _ in remaining], pa.table(arrays, schema=_SCHEMA))
+
+
+def suppressions_to(deadline: int, names: Sequence[RuleName], rows: pa.Table) -> bytes:
+    """The state of a key group.
+
+    :param rows: for each key the index of its rule in *names*, its text, the time of the last emitted match, and the number of
+        matches that were suppressed since
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-        writer.write_table(pa.table(arrays, schema=_SCHEMA))
-    names = json.dumps([name for name, _ in remaining], ensure_ascii=False).encode()
-    return _HEAD.pack(deadline, len(names)) + names + bytes(sink.getvalue())
+        writer.write_table(rows.cast(_SCHEMA))
+    written = json.dumps(names, ensure_ascii=False).encode()
+    return _HEAD.pack(deadline, len(written)) + written + bytes(sink.getvalue())
+
+
+def suppressions_from(value: bytes) -> tuple[int, list[RuleName], pa.Table]:
+    """The arguments of :func:`suppressions_to`."""
+    deadline, length = _HEAD.unpack_from(value)
+    begin = _HEAD.size + length
+    names = [(id, version, since) for id, version, since in json.loads(value[_HEAD.size : begin])]
+    return deadline, names, pa.ipc.open_stream(pa.py_buffer(value)[begin:]).read_all()
 
 
 def _end(last: _Last, span: int) -> int:

@@ -94,14 +94,15 @@ class OperatorOutputs:
         results: Callable[[Use], DataFrame],
         sinks: Mapping[str, Sink],
         options: RunOptions,
-        started: Callable[[StreamingQuery, str], object] | None = None,
+        started: Callable[[StreamingQuery, str, int], object] | None = None,
         projections: Projections | None = None,
     ) -> StreamingQuery | None:
         """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as
         such.
 
         :param operator: the operator, which is compared with the state of the checkpoint
-        :param started: called with each query that was started, and the name of its observation
+        :param started: called with each query that was started, the name of its observation, and the number of micro-batches
+            before the first one of its checkpoint
         :param projections: the projections after the operator, by output
         """
         with explained(_parts_of(operator, (projections or {}).values())):
@@ -113,7 +114,7 @@ class OperatorOutputs:
         results: Callable[[Use], DataFrame],
         sinks: Mapping[str, Sink],
         options: RunOptions,
-        started: Callable[[StreamingQuery, str], object] | None,
+        started: Callable[[StreamingQuery, str, int], object] | None,
         after: Projections,
     ) -> StreamingQuery | None:
         schemas = operator.output_schemas
@@ -209,7 +210,7 @@ class _Queries:
     inputs: Sequence[DataFrame]
     operator: KeyGroupOperator | None
     timers: bool
-    started: Callable[[StreamingQuery, str], object] | None
+    started: Callable[[StreamingQuery, str, int], object] | None
 
     def run(self) -> StreamingQuery | None:
         """Start the query, and wait for its end if it has no trigger."""
@@ -308,7 +309,7 @@ class _Queries:
             waiting=_stopped_if_interrupted,
         )
         if self.started is not None:
-            self.started(query, use.observation)
+            self.started(query, use.observation, batches)
         return query
 
 

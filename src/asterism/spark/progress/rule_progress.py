@@ -49,10 +49,11 @@ class CountedQuery:
     """Adds up the counts of a query into its store. A failure is logged once, and the query continues.
 
     :param run: the run of the query; None: any query that has the observation
+    :param batches: how many micro-batches the query had before the first one of its checkpoint, which was made from a savepoint
     """
 
-    def __init__(self, run: str | None, observation: str, store: FolderStore) -> None:
-        self.run, self.observation, self.store = run, observation, store
+    def __init__(self, run: str | None, observation: str, store: FolderStore, batches: int = 0) -> None:
+        self.run, self.observation, self.store, self.batches = run, observation, store, batches
         self.lock = threading.RLock()  # micro-batches are counted in order
         self.ended = threading.Event()
         self._counts: RuleCounts | None = None
@@ -86,7 +87,7 @@ class CountedQuery:
                     if not self.store.exists():  # it is on another machine
                         raise FileNotFoundError(f"{self.store.location} does not exist")
                     self._counts = self.store.counts()
-                if self._counts.add(str(progress.id), progress.batchId, groups_of(row)):
+                if self._counts.add(str(progress.id), self.batches + progress.batchId, groups_of(row)):
                     self._forget(self._counts)
                     self.store.write_counts(self._counts)
         except Exception as error:
@@ -103,12 +104,15 @@ class CountedQuery:
             self._forget_at = len(counts.versions) + MAX_PAST
 
 
-def count(spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> CountedQuery:
+def count(
+    spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore, batches: int = 0
+) -> CountedQuery:
     """Write the counts of a query into its store, from its first micro-batch.
 
     :param query: None: any query that has the observation, which a user starts, until the session ends
+    :param batches: see :class:`CountedQuery`
     """
-    counted = CountedQuery(None if query is None else str(query.runId), observation, store)
+    counted = CountedQuery(None if query is None else str(query.runId), observation, store, batches)
     with counted.lock:
         observe(spark, counted)
         if query is None:

@@ -81,11 +81,11 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
         operator = self._checked_operator(store, sinks, without)
         counted: list[CountedQuery] = []
 
-        def started(query: StreamingQuery, observation: str) -> None:
+        def started(query: StreamingQuery, observation: str, batches: int) -> None:
             assert isinstance(operator.source, FolderStore)
             for ended in counted:  # another query of this run, which has ended
                 ended.wait()
-            counted.append(count(self.spark, query, observation, operator.source))
+            counted.append(count(self.spark, query, observation, operator.source, batches))
 
         query = self._write(operator, partial(self._results, operator, without), sinks, options, started)
         if query is None:

@@ -13,12 +13,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string
+from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import StateError
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
-from asterism.operators.state.page_numbers import BROADCAST_PAGE
-from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.page_numbers import BROADCAST_PAGE, SETS_PAGE
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
+from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -35,15 +37,17 @@ from asterism.savepoints.key_groups import (
 )
 from asterism.savepoints.key_states import KeyStates, key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
+from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in
 from asterism.savepoints.plain_types import as_plain, plain_schema
+from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.state_reader import StateReader, operators_in, read_state
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
 from asterism.spark.session.leases import leased, runs_here
-from asterism.spark.session.settings import resolved, settings
+from asterism.spark.session.settings import hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
 ROWS = "keys"
@@ -58,7 +62,7 @@ PARQUET = {
 _Batches = Iterator[pa.RecordBatch]
 
 
-def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
+def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store: str | None = None) -> None:
     """Write the state of a stopped query to a folder, from which :func:`restore_savepoint` makes a checkpoint: with another
     number of key groups, at another place, or for another version of Spark.
 
@@ -67,7 +71,9 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
 
     :param checkpoint: the checkpoint location of a query with one operator, which is not running
     :param target: a new folder
-    :raises StateError: there is no such checkpoint; it belongs to a query with rules or with several stateful operators; release
+    :param store: the ``store`` of a query with rules whose sets are not in its checkpoint. Without it, the savepoint does not
+        contain the sets, and the new query needs the same store.
+    :raises StateError: there is no such checkpoint; it belongs to a query with several stateful operators; release
         0.1.0 has written its state; it runs; or *target* has files
     :raises CheckpointInUseError: another process runs the query
 
@@ -80,21 +86,26 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str) -> None:
     folder = StoredFolder.of(spark, target)
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    sets = StoredFolder.of(spark, checkpoint) / STORE if store is None else StoredFolder.of(spark, store)
+    if store is not None and not sets.names():
+        raise StateError(f"there are no sets of rules in {store}", hint="store= of the query")
     _check_operators(spark, source.location)  # before a lease is written there
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
-        _create(spark, source, folder)
+        _create(spark, source, folder, sets)
 
 
-def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder) -> None:
+def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:
+    """:param store: where the sets of rules are, if there are any"""
     state = read_state(spark, source.location)
     position = _position(source, state)
-    headers, summary = _summary(state)
     key_groups = key_groups_in(position.offsets)[-1]
+    headers, summary = _summary(state)
+    rules = _rules(spark, state, summary, key_groups, store)
     counts = {}
     if summary is not None:
-        written = _SavepointTables(spark, folder, state, summary, headers, key_groups)
+        written = _SavepointTables(spark, folder, state, summary, headers, key_groups, rules)
         with settings(spark, PARQUET):
             counts = written.all()
     if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
@@ -117,6 +128,9 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder) -> 
         counts,
     )
     (source / "sources").copy_to(folder / "sources")
+    if rules is not None:
+        folder.write(RULES, rules.to_json())
+    store.copy_to(folder / STORE)
     folder.write(MANIFEST, manifest.to_json())
 
 
@@ -143,12 +157,32 @@ def _position(source: StoredFolder, state: StateReader) -> QueryPosition:
     return QueryPosition(json.loads(query)["id"], last, batches, log, commit, offsets.read(str(last + 1)))
 
 
+def _rules(
+    spark: SparkSession, state: StateReader, summary: Summary | None, key_groups: int, store: StoredFolder
+) -> RuleSets | None:
+    """The rules in force; None: it is not a query with rules, or it was drained."""
+    if summary is not None and summary.definition.kind is not OperatorKind.RULES:
+        return None
+    stored = state.stored_pages().where(F.col("page") == SETS_PAGE).collect()
+    if not stored:
+        return None
+    pages = {group_of(row.key_group): bytes(row.value) for row in stored}
+    keys = [] if summary is None else summary.definition.details["keys"]
+    sets = FolderStore(store.location, hadoop_settings(spark))
+    others = [rule for retained in sets.retained() for rule in retained.all_processors] if sets.exists() else []
+    return RuleSets.of(pages, key_groups, keys, others)
+
+
 def _summary(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:
     """The headers of the key groups by their labels, and what they have in common; None: there is no state."""
     rows = state.stored_headers().collect()
     headers = {int(row.key_group): GroupHeader.from_bytes(bytes(row.value)) for row in rows if row.value is not None}
     if not headers:
-        if not state.stored_pages().isEmpty():  # a broadcast state without a key and a watermark has no definition yet
+        pages = state.stored_pages()
+        index = pages.where(F.col("page") == BROADCAST_PAGE).first()
+        # A broadcast state without a key and a watermark has no definition yet; sets of rules need none.
+        has_sets = index is not None and not kind_of(bytes(index.value))
+        if not has_sets and not pages.isEmpty():
             raise StateError(
                 "there is broadcast state, and no other state that says what it consists of",
                 hint="let the query process an element with a key, and stop it again",
@@ -174,6 +208,7 @@ class _SavepointTables:
     summary: Summary
     headers: Mapping[int, GroupHeader]
     key_groups: int
+    rules: RuleSets | None
 
     def all(self) -> dict[str, int]:
         """Write all tables, and return how many rows each has."""
@@ -188,33 +223,43 @@ class _SavepointTables:
         return counts
 
     def _keys(self) -> int:
-        states = key_states(self.summary.definition)
-        definition, headers = self.summary.definition, self.headers
+        definition, headers, rules = self.summary.definition, self.headers, self.rules
+        states = key_states(definition, rules)
         schema = plain_schema(rows_schema(states))
+        if rules is not None:
+            schema = schema.append(pa.field(KEY_HASH, pa.int64()))
 
         def decode(batches: _Batches) -> _Batches:
-            reader: KeyStates = key_states(definition)
+            reader: KeyStates = key_states(definition, rules)
             for batch in batches:
                 groups, numbers = (batch.column(name).to_pylist() for name in (KEY_GROUP, "page"))
                 for group, number, value in zip(groups, numbers, batch.column("value"), strict=True):
-                    if is_of_keys(number):
+                    if is_of_keys(reader, number):
                         rows = rows_of_page(reader, group_of(group), headers[group], number, value.as_py())
-                        yield from as_plain(rows).to_batches()
+                        hashes = reader.hashes(as_table(one_chunk(rows.column(THE_KEY))))
+                        yield from as_plain(_with_hashes(rows, hashes)).to_batches()
 
         rows = self.state.stored_pages().mapInArrow(decode, spark_schema(schema))
-        keys = [F.col(THE_KEY).getField(f.name.removeprefix("k:")) for f in states.keys]
-        return self._write(rows.withColumn(KEY_HASH, self._hash(definition, keys)), ROWS)
+        if rules is None:
+            keys = [F.col(THE_KEY).getField(f.name.removeprefix("k:")) for f in states.keys]
+            rows = rows.withColumn(KEY_HASH, self._hash(definition, keys))
+        return self._write(rows, ROWS)
 
     def _waiting(self, number: int, prepared: pa.Schema, name: str) -> int:
+        definition, rules = self.summary.definition, self.rules
         keys = [column for column in prepared.names if column.startswith("k:")]
+        keyed = bool(keys) or rules is not None
         labels = sorted(self.headers, key=group_of)
-        if not keys:  # a broadcast input: all key groups have the same
+        if not keyed:  # a broadcast input: all key groups have the same
             labels = labels[:1]
         places = {(group, place): first for group in labels for place, first in waiting_in(self.headers[group], number)}
         buffers = {group: self.headers[group].buffers[number] for group in labels if (group, None) in places}
         schema = plain_schema(pa.schema([(KEY_GROUP, pa.int32()), (POSITION, pa.int64()), *prepared]))
+        if rules is not None:
+            schema = schema.append(pa.field(KEY_HASH, pa.int64()))
 
         def decode(batches: _Batches) -> _Batches:
+            reader: KeyStates = key_states(definition, rules)
             for batch in batches:
                 groups, numbers = (batch.column(column).to_pylist() for column in (KEY_GROUP, "page"))
                 for group, page, value in zip(groups, numbers, batch.column("value"), strict=True):
@@ -222,13 +267,13 @@ class _SavepointTables:
                     if (group, place) in places:
                         stored = buffers[group] if place is None else value.as_py()
                         rows = waiting_rows(prepared, group_of(group), places[group, place], stored)
-                        yield from as_plain(rows).to_batches()
+                        yield from as_plain(_with_hashes(rows, reader.waiting_hashes(rows))).to_batches()
 
         stored = self.state.stored_pages().unionByName(self.state.stored_headers())
         rows = stored.mapInArrow(decode, spark_schema(schema))
         if keys:
-            rows = rows.withColumn(KEY_HASH, self._hash(self.summary.definition, [F.col(quoted_name(k)) for k in keys]))
-        return self._write(rows, name, checked=bool(keys))
+            rows = rows.withColumn(KEY_HASH, self._hash(definition, [F.col(quoted_name(k)) for k in keys]))
+        return self._write(rows, name, checked=keyed)
 
     def _hash(self, definition: StateDefinition, keys: list[Column]) -> Column:
         """As :func:`asterism.spark.host.stateful.hash_of`."""
@@ -275,6 +320,10 @@ class _SavepointTables:
             return 0
         rows = pages.where(F.col("page").isin(parts)).mapInArrow(decode, spark_schema(with_position))
         return self._write(rows.coalesce(1), folder_of_broadcast(name), checked=False)
+
+
+def _with_hashes(rows: pa.Table, hashes: Ints | None) -> pa.Table:
+    return rows if hashes is None else rows.append_column(KEY_HASH, pa.array(hashes))
 
 
 def folder_of_waiting(name: str) -> str:

@@ -12,7 +12,7 @@ from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.spark.host.state_reader import operators_in
 from asterism.spark.savepoints.creating import create_savepoint
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.savepoints.restoring import restore_savepoint
+from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.leases import leased
 
@@ -49,6 +49,6 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
         for left in (savepoint, new):  # by a call that was interrupted
             left.delete()
         create_savepoint(spark, whole.location, savepoint.location)
-        restore_savepoint(spark, savepoint.location, new.location, key_groups=groups, tasks=tasks)
+        write_checkpoint(spark, savepoint, new, None, key_groups=groups, tasks=tasks)  # the sets of rules stay
         whole.replace(CURRENT, json.dumps({"folder": name}))
     savepoint.delete()

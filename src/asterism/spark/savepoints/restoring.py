@@ -8,8 +8,9 @@ number of key groups with which no query starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,9 @@ from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import SETS_PAGE
 from asterism.operators.state.state_store import MemoryStore
+from asterism.rules.sets.set_store import STORE
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -37,8 +40,10 @@ from asterism.savepoints.key_states import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped
+from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark import RESULTS
 from asterism.spark.host.host import EVENT_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.query_settings import start
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.host.stateful import bootstrap_source
@@ -63,7 +68,7 @@ _HEADER = -1
 """In place of the number of a page."""
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _EVENTS = "key_group int, input string, rows binary"
-_RESTORING = "restoring"
+_RESTORING, _SETS = "restoring", "sets"
 _NO_TIMER, _NOW = -1, -2
 """In place of the time of a timer, in milliseconds."""
 
@@ -75,6 +80,7 @@ def restore_savepoint(
     *,
     key_groups: int | None = None,
     tasks: int | None = None,
+    store: str | None = None,
 ) -> None:
     """Make a checkpoint from a savepoint. The query that is started with it continues where the other one was stopped, with the
     same rows as if it had not been stopped.
@@ -85,24 +91,43 @@ def restore_savepoint(
     :param checkpoint: a new location
     :param key_groups: the number of key groups. Default: that of the savepoint
     :param tasks: the number of stateful tasks, at most one for each key group. Default: that of the savepoint
-    :raises StateError: there is no savepoint, or the checkpoint already exists
+    :param store: a new folder for the sets of rules, if the query has a ``store``. Default: they are in the checkpoint
+    :raises StateError: there is no savepoint, or the checkpoint or the store already exists
 
     Source: Flink, "Resuming from Savepoints". docs/savepoints.md has a runnable example.
     """
     expect(StateError, spark, SparkSession, "restore_savepoint needs a SparkSession")
-    for location, what in ((savepoint, "savepoint"), (checkpoint, "checkpoint")):
-        expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
+    for location, what in ((savepoint, "savepoint"), (checkpoint, "checkpoint"), (store, "store")):
+        if location is not None or what != "store":
+            expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
     for name, number in (("key_groups", key_groups), ("tasks", tasks)):
         expect(StateError, number, int | None, f"{name} must be an integer", f"{name}=32")
         if number is not None:
             expect_number(StateError, number, name, least=1, most=MAX_KEY_GROUPS)
     folder, target = StoredFolder.of(spark, savepoint), StoredFolder.of(spark, checkpoint)
-    manifest = _manifest(folder)
-    groups = manifest.key_groups if key_groups is None else key_groups
-    _prepare(target, folder)
+    sets = target / STORE if store is None else StoredFolder.of(spark, store)
+    write_checkpoint(spark, folder, target, sets, key_groups=key_groups, tasks=tasks)
+
+
+def write_checkpoint(
+    spark: SparkSession,
+    folder: StoredFolder,
+    target: StoredFolder,
+    sets: StoredFolder | None,
+    *,
+    key_groups: int | None,
+    tasks: int | None,
+) -> None:
+    """:param sets: where the sets of rules are written; None: they stay where they are"""
+    stored = _Stored.of(folder)
+    groups = stored.manifest.key_groups if key_groups is None else key_groups
+    sets = sets if (folder / STORE).names() else None
+    _prepare(target, folder, sets)
+    if sets is not None:
+        (folder / STORE).copy_to(sets)
     with settings(spark, PARQUET):
-        _write_state(spark, manifest, folder, target, groups, min(tasks or manifest.tasks, groups))
-    _write_logs(manifest, folder, target, groups)
+        _write_state(spark, stored, target, groups, min(tasks or stored.manifest.tasks, groups))
+    _write_logs(stored.manifest, folder, target, groups)
 
 
 def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
@@ -114,28 +139,43 @@ def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
     """
     expect(StateError, spark, SparkSession, "read_savepoint needs a SparkSession")
     expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
-    folder = StoredFolder.of(spark, savepoint)
-    manifest = _manifest(folder)
-    if manifest.summary is None:
+    stored = _Stored.of(StoredFolder.of(spark, savepoint))
+    if stored.is_empty:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
     with settings(spark, PARQUET):
-        stored = _pages(spark, manifest, manifest.summary, folder, manifest.key_groups).drop("timer")
+        pages = _pages(spark, stored, stored.manifest.key_groups).drop("timer")
         is_page = F.col("page") != _HEADER
-        return StateReader(stored.where(~is_page), stored.where(is_page), 0, manifest.position.batch_id)
+        return StateReader(pages.where(~is_page), pages.where(is_page), 0, stored.manifest.position.batch_id)
 
 
-def _manifest(folder: StoredFolder) -> Manifest:
-    text = folder.read(MANIFEST)
-    if text is None:
-        raise no_savepoint(folder.location)
-    return Manifest.from_json(text, folder.location)
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A savepoint: its folder and the documents in it."""
+
+    folder: StoredFolder
+    manifest: Manifest
+    rules: RuleSets | None
+
+    @classmethod
+    def of(cls, folder: StoredFolder) -> _Stored:
+        """:raises StateError: there is no savepoint in the folder"""
+        text, rules = folder.read(MANIFEST), folder.read(RULES)
+        if text is None:
+            raise no_savepoint(folder.location)
+        manifest = Manifest.from_json(text, folder.location)
+        return cls(folder, manifest, None if rules is None else RuleSets.from_json(rules, folder.location))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.manifest.summary is None and self.rules is None
 
 
-def _prepare(target: StoredFolder, savepoint: StoredFolder) -> None:
+def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder | None) -> None:
     """Remove what an earlier call has left.
 
-    :raises StateError: the checkpoint is that of a query
+    :raises StateError: the checkpoint is that of a query, or *sets* are those of one
     """
+    restored: dict[str, str] = {}
     if target.names():
         restored = json.loads(target.read(RESTORED) or "{}")
         if _RESTORING not in restored:
@@ -144,18 +184,22 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder) -> None:
             if name != RESTORED:
                 (target / name).delete()
                 target.delete_file(name)
-    target.write(RESTORED, json.dumps({_RESTORING: savepoint.location}))
+    document = {_RESTORING: savepoint.location}
+    if sets is not None:
+        document[_SETS] = sets.location
+        if restored.get(_SETS) == sets.location:
+            sets.delete()
+        elif sets.names():
+            raise StateError(f"the store {sets.location} already exists", hint="name a new folder")
+    target.replace(RESTORED, json.dumps(document))
 
 
 # ---------------------------------------------------------------------- state
 
 
-def _write_state(
-    spark: SparkSession, manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int, tasks: int
-) -> None:
-    pages = spark.createDataFrame([], _PAGES)
-    if manifest.summary is not None:
-        pages = _pages(spark, manifest, manifest.summary, folder, key_groups)
+def _write_state(spark: SparkSession, stored: _Stored, target: StoredFolder, key_groups: int, tasks: int) -> None:
+    manifest = stored.manifest
+    pages = spark.createDataFrame([], _PAGES) if stored.is_empty else _pages(spark, stored, key_groups)
     configure_state_store(spark)
     host = _RestoringHost(manifest.time_mode, inline=(manifest.summary is None or (manifest.summary.pages or 1) == 1))
     results = (
@@ -181,40 +225,37 @@ def _nothing(rows: DataFrame, batch_id: int) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _pages(
-    spark: SparkSession, manifest: Manifest, summary: Summary, folder: StoredFolder, key_groups: int
-) -> DataFrame:
+def _pages(spark: SparkSession, stored: _Stored, key_groups: int) -> DataFrame:
     """The pages of all key groups, and their headers."""
-    definition = summary.definition
+    manifest, summary, rules = stored.manifest, stored.manifest.summary, stored.rules
     groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))
     with_labels = groups.select(label_column(F.col(KEY_GROUP), key_groups).alias(KEY_GROUP))
-    waiting = [
-        with_labels.select(
-            KEY_GROUP, F.lit(None).cast("string").alias("input"), F.lit(None).cast("binary").alias("rows")
-        )
-    ]
+    if summary is None:  # rules without any other state
+        assert rules is not None
+        return with_labels.mapInArrow(partial(_only_sets, rules, key_groups), _PAGES)
+    definition = summary.definition
+    nothing = F.lit(None).cast("string").alias("input"), F.lit(None).cast("binary").alias("rows")
+    waiting = [with_labels.select(KEY_GROUP, *nothing)]
     for name, prepared in definition.inputs.items():
         if folder_of_waiting(name) in manifest.counts:
-            rows = spark.read.parquet(f"{folder.location}/{folder_of_waiting(name)}")
+            rows = spark.read.parquet(f"{stored.folder.location}/{folder_of_waiting(name)}")
             if KEY_HASH in rows.columns:
                 rows = rows.withColumn("to", _label(key_groups))
             else:  # every key group gets the events of a broadcast input
                 rows = rows.crossJoin(with_labels.select(F.col(KEY_GROUP).alias("to")))
             waiting.append(_packed(rows, name, prepared))
-    broadcast = _broadcast(spark, manifest, summary, folder)
-    keys = spark.read.parquet(f"{folder.location}/{ROWS}").withColumn("to", _label(key_groups))
+    broadcast = {} if rules is not None else _broadcast(spark, manifest, summary, stored.folder)
+    keys = spark.read.parquet(f"{stored.folder.location}/{ROWS}").withColumn("to", _label(key_groups))
     mode = manifest.time_mode
 
     def pages_of(rows: pa.Table, events: pa.Table) -> pa.Table:
-        states, store = key_states(definition), MemoryStore()
+        states, store = key_states(definition, rules), MemoryStore()
         waiting_events = {name: _waiting_of(events, name) for name in definition.inputs}
-        chosen = None
-        if rows.num_rows:
-            wanted = [*rows_schema(states).names, KEY_HASH]
-            chosen = rows.select(wanted)
-        found = {name: table for name, table in waiting_events.items() if table is not None}
-        write_group(store, summary, states, chosen, found, broadcast)
-        group = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
+        chosen = rows.select([*rows_schema(states).names, KEY_HASH]) if rows.num_rows else None
+        arrived = {name: table for name, table in waiting_events.items() if table is not None}
+        label = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
+        sets = None if rules is None else rules.page_of(group_of(label), key_groups)
+        write_group(store, summary, states, chosen, arrived, broadcast, sets)
         timer = _NO_TIMER
         if store.header is not None:
             event_time, _ = next_times(GroupHeader.from_bytes(store.header), definition)
@@ -222,21 +263,31 @@ def _pages(
                 timer = _NOW
             elif mode == EVENT_TIME and event_time < 2**62:
                 timer = -(-event_time // 1000)
-        items = (
-            [(_HEADER, store.header), *sorted(store.pages.items())] if store.header is not None or store.pages else []
-        )
-        return pa.table(
-            [
-                pa.array([group] * len(items), pa.int32()),
-                pa.array([number for number, _ in items], pa.int32()),
-                pa.array([timer] * len(items), pa.int64()),
-                pa.chunked_array([pa.array([value], pa.binary()) for _, value in items] or [pa.array([], pa.binary())]),
-            ],
-            names=[KEY_GROUP, "page", "timer", "value"],
-        )
+        header = [(_HEADER, store.header)] if store.header is not None else []
+        return _as_pages(label, [*header, *sorted(store.pages.items())], timer)
 
     events = reduce(DataFrame.unionByName, waiting)
     return keys.groupBy("to").cogroup(events.groupBy(KEY_GROUP)).applyInArrow(pages_of, _PAGES)
+
+
+def _only_sets(rules: RuleSets, key_groups: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for label in batch.column(KEY_GROUP).to_pylist():
+            page = rules.page_of(group_of(label), key_groups)
+            yield from _as_pages(label, [(SETS_PAGE, page)], _NO_TIMER).to_batches()
+
+
+def _as_pages(label: int, items: Sequence[tuple[int, bytes]], timer: int) -> pa.Table:
+    """The pages of a key group, each in a part of its own."""
+    return pa.table(
+        [
+            pa.array([label] * len(items), pa.int32()),
+            pa.array([number for number, _ in items], pa.int32()),
+            pa.array([timer] * len(items), pa.int64()),
+            pa.chunked_array([pa.array([value], pa.binary()) for _, value in items] or [pa.array([], pa.binary())]),
+        ],
+        names=[KEY_GROUP, "page", "timer", "value"],
+    )
 
 
 def _label(key_groups: int) -> Any:

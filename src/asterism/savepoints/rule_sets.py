@@ -1,0 +1,144 @@
+"""The rules of a query in a savepoint: what is in force, as all key groups have it, and in which of them rules are disabled."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from asterism.errors import AsterismError, StateError
+from asterism.row_patterns.clause.reading import read
+from asterism.rules.binding.binding import Selector, selector_of, selector_of_partitions, selector_of_stream
+from asterism.rules.definition.processor import PatternProcessor, RuleName
+from asterism.rules.matching.state_pages import SetState, entries_of_page, entries_to, sets_from_json, sets_to_json
+from asterism.rules.sets.sets import Entries, Entry
+
+RULES = "rules.json"
+"""The file of a savepoint, beside its manifest."""
+
+
+@dataclass(frozen=True)
+class RuleSets:
+    """
+    :param sets: the entries and the rest, without what is disabled in some key groups only
+    :param disabled: the rules that have failed, by the key group where they did
+    :param key_groups: the number of key groups that *disabled* refers to
+    :param keys: the key of the stream
+    :param seeds: the seeds of the hashes of keys, by the numbers of selectors
+    """
+
+    sets: SetState
+    disabled: Mapping[int, frozenset[RuleName]]
+    key_groups: int
+    keys: Sequence[str]
+    seeds: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        pages: Mapping[int, bytes],
+        key_groups: int,
+        keys: Sequence[str],
+        others: Iterable[PatternProcessor] = (),
+    ) -> RuleSets:
+        """
+        :param pages: those with the sets, by key group; at least one
+        :param others: rules that are not in force, but whose events may wait
+        :raises StateError: the key groups have different sets
+        """
+        states = {group: entries_of_page(page) for group, page in pages.items()}
+        if len({state.version for state in states.values()}) > 1:
+            raise StateError(
+                "key groups have different sets of rules",
+                hint="let the query process a micro-batch, which calls all key groups, and stop it again",
+            )
+        # Time passes in a key group when it is called. An entry that has ended in some of them ends in the others as well.
+        base = max(states.values(), key=lambda state: len(state.entries))
+        failed = {group: frozenset(e.name for e in state.entries if _has_failed(e)) for group, state in states.items()}
+        everywhere = frozenset.intersection(*failed.values()) if len(failed) == key_groups else frozenset()
+        entries = Entries.of(
+            replace(entry, disabled=entry.name in everywhere) if not entry.killed else entry for entry in base.entries
+        )
+        seeds = dict(_seed_of(rule, keys) for rule in [*others, *(entry.processor for entry in entries)])
+        stream = selector_of_stream(keys)
+        disabled = {group: names - everywhere for group, names in failed.items() if names - everywhere}
+        return cls(
+            base._replace(entries=entries), disabled, key_groups, list(keys), {**seeds, stream.number: stream.seed}
+        )
+
+    def page_of(self, group: int, key_groups: int) -> bytes:
+        """The page of a key group among another number of them.
+
+        A rule is disabled in it if it is disabled in one of the former key groups whose keys it can have: a multiple of
+        the former number keeps exactly those keys disabled that were.
+        """
+        common = math.gcd(self.key_groups, key_groups)
+        names = {name for former, names in self.disabled.items() if former % common == group % common for name in names}
+        if not names:
+            return entries_to(self.sets)
+        entries = Entries.of(
+            replace(entry, disabled=True) if entry.name in names else entry for entry in self.sets.entries
+        )
+        return entries_to(self.sets._replace(entries=entries))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RuleSets.from_json, (self.to_json(), "")
+
+    @cached_property
+    def selectors(self) -> dict[RuleName, int]:
+        """The seed of the selector of each rule."""
+        return {entry.name: _seed_of(entry.processor, self.keys)[1] for entry in self.sets.entries}
+
+    @cached_property
+    def texts(self) -> dict[RuleName, str]:
+        return {entry.name: entry.processor.text for entry in self.sets.entries}
+
+    def to_json(self) -> str:
+        document: dict[str, Any] = {
+            **sets_to_json(self.sets),
+            "key_groups": self.key_groups,
+            "keys": list(self.keys),
+            "disabled_in": [[group, sorted(names)] for group, names in sorted(self.disabled.items())],
+            "seeds": [list(pair) for pair in sorted(self.seeds.items())],
+        }
+        return json.dumps(document, ensure_ascii=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> RuleSets:
+        """
+        :param place: the savepoint, for messages
+        :raises StateError: these are not the rules of a savepoint
+        """
+        try:
+            document = json.loads(text)
+            disabled = {
+                int(group): frozenset((id, version, since) for id, version, since in names)
+                for group, names in document["disabled_in"]
+            }
+            return cls(
+                sets_from_json(document),
+                disabled,
+                int(document["key_groups"]),
+                list(document["keys"]),
+                {int(number): int(seed) for number, seed in document["seeds"]},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
+            raise StateError(f"the rules of the savepoint {place} cannot be read", f"{RULES}: {error}"[:300]) from None
+
+
+def _has_failed(entry: Entry) -> bool:
+    return entry.disabled and not entry.killed
+
+
+def _seed_of(rule: PatternProcessor, keys: Sequence[str]) -> tuple[int, int]:
+    """The number and the seed of the selector of a rule."""
+    selector: Selector
+    if rule.sql is None:
+        selector = selector_of(rule, keys)
+    else:
+        partition_by = tuple(key.expression.text for key in read(rule.sql).partition_by)
+        selector = selector_of_partitions(partition_by, keys)
+    return selector.number, selector.seed
