@@ -67,7 +67,11 @@ def rows_of(seed: int, *, moves: bool) -> tuple[Counter[str], Any]:
             kinds |= {number for store in driver.stores for number in store.pages}
             driver.stores = regrouped(driver.stores, moving.choice([1, 2, 5, 9]))
         driver.batch(events_of(rng, second), sets=sets_at(rng, second), watermark=second - 7 if second % 2 else None)
-    counts = {name: (each.matches, each.partial_matches) for name, each in driver.counts.versions.items()}
+    counts = {
+        name: (each.matches, each.partial_matches)
+        for name, each in driver.counts.versions.items()
+        if name[0] != "expires"  # those that end with their rule are subtracted when their page is read
+    }
     driver.end()
     if moves:
         assert kinds >= {0, SETS_PAGE, CLAUSES_PAGE, SUPPRESSIONS_PAGE}

@@ -19,7 +19,8 @@ def savepoint() -> None:
 @savepoint.command(name="create")
 @click.argument("checkpoint")
 @click.argument("target")
-def create(checkpoint: str, target: str) -> None:
+@click.option("--store", help="The store of the rules, if it is not in the checkpoint.")
+def create(checkpoint: str, target: str, store: str | None) -> None:
     """Write the state in CHECKPOINT, and the positions of its sources, to the new folder TARGET.
 
     The query must not be running. The checkpoint does not change.
@@ -27,7 +28,7 @@ def create(checkpoint: str, target: str) -> None:
     from asterism.spark.savepoints.creating import create_savepoint
 
     with errors_explained(), local_spark() as spark, status_line("writing the savepoint"):
-        create_savepoint(spark, checkpoint, target)
+        create_savepoint(spark, checkpoint, target, store=store)
 
 
 @savepoint.command(name="restore")
@@ -35,7 +36,8 @@ def create(checkpoint: str, target: str) -> None:
 @click.argument("checkpoint")
 @click.option("--key-groups", type=click.IntRange(1), help="The number of key groups. Default: that of the savepoint.")
 @click.option("--tasks", type=click.IntRange(1), help="The number of stateful tasks. Default: that of the savepoint.")
-def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int | None) -> None:
+@click.option("--store", help="A new folder for the sets of rules, if the query has a store.")
+def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int | None, store: str | None) -> None:
     """Make the new CHECKPOINT from SAVEPOINT. The query that is started with it continues where the other one was stopped.
 
     If the command is interrupted, repeat it.
@@ -43,7 +45,7 @@ def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int 
     from asterism.spark.savepoints.restoring import restore_savepoint
 
     with errors_explained(), local_spark() as spark, status_line("restoring the savepoint"):
-        restore_savepoint(spark, savepoint, checkpoint, key_groups=key_groups, tasks=tasks)
+        restore_savepoint(spark, savepoint, checkpoint, key_groups=key_groups, tasks=tasks, store=store)
 
 
 @savepoint.command(name="show")

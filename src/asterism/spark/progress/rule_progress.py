@@ -132,6 +132,13 @@ def _remove(spark: SparkSession, counted: CountedQuery) -> None:
     forget(spark, counted)
 
 
+def wait_for_counts(location: str) -> None:
+    """Wait until the counts of the queries of this process that have ended are in the store at *location*."""
+    for observer in observers():
+        if isinstance(observer, CountedQuery) and observer.run is not None and observer.store.location == location:
+            observer.wait()
+
+
 def counts_of_query(query: str) -> RuleCounts | None:
     """The counts of the rules of a query in all of its runs, given its id; None: this process does not count them."""
     counts_of_runs = [

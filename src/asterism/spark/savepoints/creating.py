@@ -44,6 +44,7 @@ from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.state_reader import StateReader, operators_in, read_state
+from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
 from asterism.spark.session.leases import leased, runs_here
@@ -130,6 +131,7 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, sto
     (source / "sources").copy_to(folder / "sources")
     if rules is not None:
         folder.write(RULES, rules.to_json())
+        wait_for_counts(store.location)
     store.copy_to(folder / STORE)
     folder.write(MANIFEST, manifest.to_json())
 
