@@ -34,7 +34,8 @@ from asterism.savepoints.key_groups import (
     waiting_rows,
     write_group,
 )
-from asterism.savepoints.key_states import KeyStates, key_states
+from asterism.savepoints.key_states import KeyStates
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plain_types import as_plain, retyped
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.testing.operator_harness import OperatorHarness, key_hashes

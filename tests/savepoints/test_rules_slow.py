@@ -1,4 +1,4 @@
-"""Rules that continue from a savepoint, with other key groups, at another path, have the rows of a query that was never stopped."""
+"""Rules continue from a savepoint, with other key groups and at another path, with the rows of a query that was never stopped."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.savepoints.key_groups import Summary
-from asterism.savepoints.key_states import key_states
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import FORMAT, MANIFEST, Manifest, QueryPosition, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.testing import PatternHarness

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,12 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints, cast_table, cast_to, one_chunk
 from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.time import BEFORE_TIME
-from asterism.errors import StateError
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import NO_EVENT, Page
 from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.keyed_state import KEY
-from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
+from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import (
     additions_from_bytes,
     tables_by_name,
@@ -39,7 +38,6 @@ from asterism.savepoints.nested import (
     as_table,
     list_of_rows,
     listed,
-    owners_of,
     sizes_of,
     unlisted,
     without,
@@ -47,9 +45,6 @@ from asterism.savepoints.nested import (
 from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
-
-if TYPE_CHECKING:
-    from asterism.savepoints.rule_sets import RuleSets
 
 _NOTHING = np.empty(0, np.int64)
 _EMPTIED = "emptied"
@@ -104,21 +99,7 @@ class KeyStates(ABC):
         return False
 
 
-def key_states(definition: StateDefinition, rules: RuleSets | None = None) -> KeyStates:
-    """
-    :param rules: those of a query with rules
-    :raises StateError: a query with rules has none
-    """
-    if definition.kind is not OperatorKind.RULES:
-        return _KINDS[definition.kind](definition)
-    from asterism.savepoints.rule_states import RuleStates  # few queries have rules
-
-    if rules is None:
-        raise StateError("there is state of rules, but the rules are missing")
-    return RuleStates(definition, rules)
-
-
-class _OfPattern(KeyStates):
+class PatternStates(KeyStates):
     """Events in the order of the page; nodes, each an event that was accepted in a stage after the parent node."""
 
     NODES, PARTIAL, WAITING, TIMERS = "nodes", "partial_matches", "waiting_matches", "timers"
@@ -263,7 +244,7 @@ class RowPatternStates(KeyStates):
         return tables_to_bytes([whole, cast_table(unlisted(state[ROWS])[0], self.rows)])
 
 
-class _OfJoin(KeyStates):
+class JoinStates(KeyStates):
     """The rows of each input that may still join others."""
 
     def __init__(self, definition: StateDefinition) -> None:
@@ -304,7 +285,7 @@ def _with_keys(keys: pa.Table, owners: Ints, rows: pa.Table, schema: pa.Schema) 
     return pa.table([cast_to(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
 
 
-class _OfOperator(KeyStates):
+class OperatorStates(KeyStates):
     """The entries of each keyed state, the timers, and the elements that wait to be selected."""
 
     def __init__(self, definition: StateDefinition) -> None:
@@ -337,7 +318,7 @@ def _with_index(lists: pa.ListArray, schema: pa.Schema) -> pa.Table:
     return pa.table([cast_to(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
 
 
-class _OfWindows(KeyStates):
+class WindowsStates(KeyStates):
     """The windows of the key, each with its elements or aggregates; the states of a window function."""
 
     SEEN, ELEMENTS, ADDED, WORDS = "seen", "elements", "added", "words"
@@ -452,11 +433,3 @@ def _variable(lists: pa.FixedSizeListArray) -> pa.ListArray:
 
 
 assert (FUNCTION_STATE, WINDOW_STATE) == STATES_OF_WINDOW_FUNCTIONS
-_KINDS: dict[OperatorKind, type[KeyStates]] = {
-    OperatorKind.PATTERN: _OfPattern,
-    OperatorKind.ROW_PATTERN: RowPatternStates,
-    OperatorKind.WINDOWS: _OfWindows,
-    OperatorKind.JOIN: _OfJoin,
-    OperatorKind.OPERATOR: _OfOperator,
-}
-__all__ = ["KeyStates", "State", "key_states", "owners_of"]

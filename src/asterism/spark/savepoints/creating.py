@@ -35,7 +35,8 @@ from asterism.savepoints.key_groups import (
     waiting_in,
     waiting_rows,
 )
-from asterism.savepoints.key_states import KeyStates, key_states
+from asterism.savepoints.key_states import KeyStates
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
 from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in

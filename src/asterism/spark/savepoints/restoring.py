@@ -36,7 +36,7 @@ from asterism.savepoints.key_groups import (
     rows_schema,
     write_group,
 )
-from asterism.savepoints.key_states import key_states
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped
