@@ -105,3 +105,30 @@ class OpenedPattern:
 
     def process(self, function: Any, schema: str, *, output: str = "matches") -> pa.Table:
         return self._rows(output, process=function, schema=schema)
+
+
+class OpenedWindows:
+    """The same for a WindowedStream."""
+
+    def __init__(self, opened: Any, table: pa.Table, folder: Path, seed: int) -> None:
+        self._opened, self._table, self._folder, self._seed = opened, table, folder, seed
+
+    def _rows(self, output: str, **options: Any) -> pa.Table:
+        def open_engine(folder: Path) -> LiveEngine:
+            engine: LiveEngine = self._opened().open(folder, outputs=[output], snapshot_every=None, **options)
+            return engine
+
+        return play(open_engine, {"events": self._table}, self._folder, self._seed)[output]
+
+    @property
+    def late(self) -> pa.Table:
+        return self._rows("late")
+
+    def aggregate(self, *measures: str) -> pa.Table:
+        return self._rows("results", aggregate=measures)
+
+    def reduce(self, function: Any) -> pa.Table:
+        return self._rows("results", reduce=function)
+
+    def process(self, function: Any, schema: str) -> pa.Table:
+        return self._rows("results", process=function, schema=schema)

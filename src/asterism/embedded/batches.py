@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.live.engine import LiveEngine, zone_of
 from asterism.live.live_input import LiveInput
 from asterism.live.live_options import LiveOptions
+from asterism.operators.multiple_input import Wire
 from asterism.operators.operator import Operator
 from asterism.streams.keyed_stream import KeyedStream
 
@@ -50,22 +51,17 @@ def opened(
     return LiveEngine(operator, inputs, options, zone=zone, **details)
 
 
+def wire_of(stream: KeyedStream[Any]) -> Wire:
+    """The connection of an input to a stream."""
+    idle = None if stream.idle_after is None else stream.idle_after // MICROSECOND
+    return Wire(stream.df.schema, tuple(stream.keys), stream.time, idle, watermark_by=tuple(stream.watermark_by))
+
+
 def live_input(stream: KeyedStream[Any]) -> LiveInput:
     """The input of a live engine for a stream of a schema."""
     read: Callable[[Any], pa.Table] = stream.batch  # type: ignore[attr-defined] # an ArrowKeyedStream
     time = None if stream.time is None else TimeColumn.of(stream.time, stream.df.schema)
     return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by)
-
-
-def live_rows(
-    schema: pa.Schema,
-    time: TimeColumn | None,
-    max_out_of_orderness: timedelta,
-    idle_after: timedelta | None,
-    watermark_by: Sequence[str],
-) -> LiveInput:
-    """The input of a live engine for rows without a key of the stream."""
-    return LiveInput(lambda events: batch_table(events, schema), time, max_out_of_orderness, idle_after, watermark_by)
 
 
 def batch_table(events: Any, schema: pa.Schema) -> pa.Table:
@@ -152,6 +148,11 @@ def _check_value(value: Any, field: pa.Field) -> None:
         ) from None
 
 
+def is_live(stream: Any) -> bool:
+    """Whether a stream is that of a schema."""
+    return bool(stream.live)
+
+
 def check_table(stream: Any) -> None:
     """:raises StreamDefinitionError: the stream is that of a schema, which has no rows"""
     if stream.live:
@@ -165,8 +166,13 @@ def check_table(stream: Any) -> None:
 def check_live(stream: Any) -> None:
     """:raises StreamDefinitionError: the stream is a table"""
     if not stream.live:
-        raise StreamDefinitionError(
-            "only the stream of a schema can be opened",
-            "This stream is a table, which has its results already.",
-            "KeyedStream(table.schema, ...), whose engine then gets the events; or .matches, .run(...)",
-        )
+        raise only_of_schema()
+
+
+def only_of_schema() -> StreamDefinitionError:
+    """The error for a table that is opened."""
+    return StreamDefinitionError(
+        "only the stream of a schema can be opened",
+        "This stream is a table, which has its results already.",
+        "KeyedStream(table.schema, ...), whose engine then gets the events; or .matches, .run(...)",
+    )

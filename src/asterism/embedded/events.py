@@ -24,6 +24,11 @@ _INDEX = "__index_level_"
 """The first part of the names of the columns that pandas makes of an index."""
 
 
+def is_schema(events: Any) -> bool:
+    """Whether *events* are a schema of Arrow, and no events."""
+    return hasattr(events, "__arrow_c_schema__") and not hasattr(events, "__arrow_c_stream__")
+
+
 def table_of(events: Any, time: str | None, time_unit: str) -> pa.Table:
     """The events as a table. The metadata of its schema has the time zone of expressions, which is that of the first TIMESTAMP
     column, or UTC.

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from asterism.columns.sort_keys import SortKey, no_order
 from asterism.embedded.batches import batch_table
-from asterism.embedded.events import table_of
+from asterism.embedded.events import is_schema, table_of
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -84,11 +84,6 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
         if self.live:
             return f"{KeyedStream.__name__}({', '.join(self.df.column_names)}; key={self.keys!r}, time={self.time!r})"
         return f"{KeyedStream.__name__}({self.df.num_rows:,} events, key={self.keys!r}, time={self.time!r})"
-
-
-def is_schema(events: Any) -> bool:
-    """Whether *events* are a schema of Arrow, and no events."""
-    return hasattr(events, "__arrow_c_schema__") and not hasattr(events, "__arrow_c_stream__")
 
 
 def _key_column(columns: pa.Schema, part: PartForSpark) -> Callable[[pa.Table], pa.ChunkedArray]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from asterism.arguments import expect_options
-from asterism.embedded.batches import check_live, check_table, opened
+from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.engine import LiveEngine
@@ -90,7 +90,7 @@ class ArrowPatternStream(PatternStream[pa.Table]):
         options: MatchOptions,
     ) -> None:
         super().__init__(stream, pattern, key_groups, drain, options)
-        if not stream.live:  # type: ignore[attr-defined] # an ArrowKeyedStream
+        if not is_live(stream):
             self._options["pages"] = 1
         self.schema = stream.df.schema
         # Validate the pattern now, not when a result is requested. Names of columns depend on the result.

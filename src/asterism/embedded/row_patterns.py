@@ -10,14 +10,26 @@ from typing import Any
 import pyarrow as pa
 
 from asterism.columns.time import MILLISECONDS
-from asterism.embedded.events import table_of
+from asterism.embedded.batches import check_table, only_of_schema, opened
+from asterism.embedded.events import is_schema, table_of
 from asterism.embedded.tables import write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.live.engine import LiveEngine
+from asterism.live.live_options import LiveOptions
 from asterism.operators.key_group import check_pages, complete
+from asterism.operators.operator import EVENTS
 from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.clause import Clause
-from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, check_limit, columns_read
+from asterism.row_patterns.operator import (
+    LATE_ROWS,
+    MATCHES,
+    MAX_ROWS,
+    RowPatternOperator,
+    check_limit,
+    columns_read,
+    event_time_of,
+)
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
 from asterism.streams.run_options import RunOptions
@@ -34,13 +46,30 @@ def row_pattern_stream(
     options: SearchOptions,
 ) -> RowPatternStream[pa.Table]:
     """See :func:`asterism.match_recognize`."""
-    found = ArrowRowPatternStream(rows, clause, key_groups, drain, options)
-    KeyedStream(found.rows, max_out_of_orderness=max_out_of_orderness)  # checks this option; the others are for streams
+    live = is_schema(rows)
+    found = ArrowRowPatternStream(pa.schema(rows).empty_table() if live else rows, clause, key_groups, drain, options)
+    if not live:
+        KeyedStream(
+            found.rows, max_out_of_orderness=max_out_of_orderness
+        )  # checks this option; the others are for streams
+        return found
+    found.stream = KeyedStream(
+        found.rows.schema,
+        time=found.time,
+        max_out_of_orderness=max_out_of_orderness,
+        idle_after=idle_after,
+        watermark_by=watermark_by,
+    )
     return found
 
 
 class ArrowRowPatternStream(RowPatternStream[pa.Table]):
-    """The results of a row pattern over a table, as tables. They are computed each time they are read."""
+    """The results of a row pattern over a table, as tables. They are computed each time they are read.
+
+    :ivar stream: of a schema, for a live engine; None: there is a table
+    """
+
+    stream: KeyedStream[Any] | None = None
 
     def __init__(self, rows: Any, clause: Clause, key_groups: int | None, drain: bool, options: SearchOptions) -> None:
         super().__init__(key_groups, drain)
@@ -49,8 +78,25 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
             self._checked = check(clause, self.rows.schema)
         check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
         check_pages(options.get("pages"))
+        self._options = options
+
+    @property
+    def time(self) -> str:
+        """The event time of a stream."""
+        return event_time_of(self._checked)
+
+    def _operator(self, outputs: Sequence[str]) -> RowPatternOperator:
+        with listed(checked(None), Purpose.TABLES):
+            return RowPatternOperator(self._checked, self._checked.rows.input, outputs=outputs, **self._options)
+
+    def _open(self, options: LiveOptions) -> LiveEngine:
+        if self.stream is None:
+            raise only_of_schema()
+        return opened(self._operator(options.outputs or [MATCHES]), {EVENTS: self.stream}, options)
 
     def _single(self, output: str) -> pa.Table:
+        if self.stream is not None:
+            check_table(self.stream)
         if output == LATE_ROWS:
             return self.rows.slice(0, 0)
         from asterism.row_patterns.result_rows import TableMatcher  # imports numba

@@ -7,11 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from asterism.embedded.batches import check_live, check_table, is_live, opened, wire_of
 from asterism.embedded.tables import run_inputs, write
+from asterism.errors import StreamDefinitionError
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.joins.conditions import JoinConditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
+from asterism.live.engine import LiveEngine
+from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.sink_functions import Sink
 from asterism.streams.joins import BuildJoin
@@ -40,19 +44,38 @@ class ArrowJoin:
 
     def __init__(self, streams: Mapping[str, KeyedStream[Any]], build: BuildJoin) -> None:
         self._build = build
+        self._streams = dict(streams)
+        live = {is_live(stream) for stream in streams.values()}
+        if len(live) > 1:
+            raise StreamDefinitionError(
+                "a join has tables and streams of a schema", hint="KeyedStream(table.schema, ...)"
+            )
+        self._live = True in live
         self._tables = {name: stream.df for name, stream in streams.items()}
         self._wires = {
-            name: Wire(stream.df.schema, tuple(stream.keys), stream.time) for name, stream in streams.items()
+            name: wire_of(stream) if self._live else Wire(stream.df.schema, tuple(stream.keys), stream.time)
+            for name, stream in streams.items()
         }
         self.operator = self._operator([])
 
     def _operator(self, late: Collection[str]) -> JoinOperator | MultiJoinOperator:
         with listed(checked(None), Purpose.TABLES):
-            return self._build(dict(self._wires), late=late, pages=1)
+            return self._build(dict(self._wires), late=late, pages=None if self._live else 1)
 
     def rows(self, late: Collection[str], output: str) -> pa.Table:
+        self._check_tables()
         return run_inputs(self._operator(late), self._tables)[output]
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> None:
+        self._check_tables()
         operator = self._operator(late)
         write(operator.output_schemas, lambda: run_inputs(operator, self._tables), sinks)
+
+    def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> LiveEngine:
+        for stream in self._streams.values():
+            check_live(stream)
+        return opened(self._operator(late), self._streams, options, names={output: output for output in outputs})
+
+    def _check_tables(self) -> None:
+        for stream in self._streams.values():
+            check_table(stream)

@@ -9,8 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import function_schema, run_operator, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
+from asterism.live.engine import LiveEngine
+from asterism.live.live_options import LiveOptions
+from asterism.operators.operator import EVENTS
 from asterism.operators.sink_functions import Sink
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
@@ -38,7 +42,6 @@ def windowed_stream(
 class ArrowWindowedStream(WindowedStream[pa.Table]):
     """The windows of a table. Results are computed each time they are read."""
 
-    is_streaming = False
     _rows_class = pa.Table
 
     def __init__(
@@ -55,8 +58,16 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
         super().__init__(stream, windows, trigger, allowed_lateness, in_order, key_groups, drain, options)
         self.schema = stream.df.schema
         # Validate everything except the aggregates now, not when a result is requested.
-        self.trigger = self._bound(partial(self._operator, NO_CONTENTS, False)).spec.effective_trigger
-        self.in_order = stream.time is not None
+        operator = self._bound(partial(self._operator, NO_CONTENTS, False))
+        self.trigger = operator.spec.effective_trigger
+        if not self.is_streaming:
+            self.in_order = stream.time is not None
+        elif in_order is None:
+            self.in_order = stream.time is not None and not operator.processing_time
+
+    @property
+    def is_streaming(self) -> bool:
+        return is_live(self.stream)
 
     def _function_schema(self, schema: Any, hint: str) -> pa.Schema:
         return function_schema(schema, hint)
@@ -66,7 +77,13 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
             return build(self.schema)
 
     def _single(self, build: Build, output: str, measures: Any = None) -> pa.Table:
+        check_table(self.stream)
         return run_operator(self._bound(build, measures), self.stream.df)[output]
 
     def _run(self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions) -> None:
+        check_table(self.stream)
         write(operator.output_schemas, lambda: run_operator(operator, self.stream.df), sinks)
+
+    def _open(self, operator: WindowOperator, options: LiveOptions, names: Mapping[str, str]) -> LiveEngine:
+        check_live(self.stream)
+        return opened(operator, {EVENTS: self.stream}, options, names=names)

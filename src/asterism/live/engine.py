@@ -68,14 +68,14 @@ class LiveEngine:
         zone: str | None = None,
     ) -> None:
         """
-        :param names: the outputs that have another name for the user than in the operator, by the latter
+        :param names: the outputs that calls return: their names for the user, by those of the operator. Default: all
         :param before: makes arrivals of inputs that are not the user's, such as sets of rules
         :param zone: the time zone of expressions
         """
         self._operator, self._inputs, self._options, self._before = operator, dict(inputs), options, before
-        self._names = {output: (names or {}).get(output, output) for output in operator.output_schemas}
+        self._names = dict(names) if names is not None else {output: output for output in operator.output_schemas}
         self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
-        self._schemas = {self._names[output]: schema for output, schema in operator.output_schemas.items()}
+        self._schemas = {name: operator.output_schemas[output] for output, name in self._names.items()}
         for output, sink in self._sinks.items():
             check_columns_of_sink(sink, self._schemas[output].names)
         self._lock, self._caller = threading.Lock(), 0
@@ -295,8 +295,8 @@ class LiveEngine:
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
         return {
-            self._names[output]: pa.concat_tables(rows[output]) if output in rows else schema.empty_table()
-            for output, schema in self._operator.output_schemas.items()
+            name: pa.concat_tables(rows[output]) if output in rows else self._schemas[name].empty_table()
+            for output, name in self._names.items()
         }
 
     def _counts(self, result: Result) -> dict[str, int]:

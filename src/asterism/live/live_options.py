@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from os import PathLike
 
-from asterism.arguments import expect, expect_number, shown
+from asterism.arguments import expect, expect_number, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 
@@ -27,6 +27,28 @@ class LiveOptions:
     folder: str | PathLike[str] | None = None
     snapshot_every: timedelta | int | None = SNAPSHOT_EVERY
     sinks: Mapping[str, Sink] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        folder: str | PathLike[str] | None,
+        outputs: Sequence[str] | None,
+        sinks: Mapping[str, Sink] | None,
+        snapshot_every: timedelta | int | None,
+        other_outputs: Iterable[str] = (),
+    ) -> LiveOptions:
+        """The arguments of a user. The outputs include those of the sinks.
+
+        :param other_outputs: those for which there are other arguments
+        :raises StreamDefinitionError: an argument is of a wrong type
+        """
+        hint = 'open("state", outputs=["matches"])'
+        expect_strings(
+            StreamDefinitionError, () if outputs is None else outputs, "outputs must be a list of names", hint
+        )
+        options = cls(folder=folder, snapshot_every=snapshot_every, sinks={} if sinks is None else sinks)
+        return replace(options, outputs=tuple(dict.fromkeys([*(outputs or ()), *other_outputs, *options.sinks])))
 
     def __post_init__(self) -> None:
         expect(StreamDefinitionError, self.folder, str | PathLike | None, "the folder must be a path", 'open("state")')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Unpack
 
 from asterism.arguments import expect_options, expect_outputs
@@ -16,6 +17,7 @@ from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator,
 from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER, LEFT_OUTER
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.sink_functions import Sink
 from asterism.streams.hosts import module_of
@@ -26,6 +28,8 @@ from asterism.windows.assigners import Windows
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from asterism.live.engine import LiveEngine
 
 BuildJoin = Callable[..., JoinOperator | MultiJoinOperator]
 """Creates the operator of a join from the connections of its inputs, with the options ``late`` and ``pages``."""
@@ -43,6 +47,9 @@ class HostedJoin(Protocol):
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         """Write outputs to sinks."""
+
+    def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> LiveEngine:
+        """A live engine, whose calls return these outputs."""
 
 
 def interval_join(
@@ -239,6 +246,26 @@ class _StreamJoin(Generic[Rows]):
         expect_outputs(sinks, [JOINED, *self._late_outputs])
         late = [output for output in self._late_outputs if output in sinks]
         return self._hosted.run(late, sinks, options)
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+    ) -> LiveEngine:
+        """Open a live engine for the stream of a schema, without Spark, as :meth:`asterism.PatternStream.open`.
+
+        :param folder, sinks, snapshot_every: as there
+        :param outputs: the outputs that calls return. Default: those of *sinks*, or else ``results``
+        :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
+        :raises StateError: the folder has the state of another query, is in use, or cannot be used
+        """
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
+        expect_outputs(options.outputs, [JOINED, *self._late_outputs])
+        names = options.outputs or [JOINED]
+        return self._hosted.open([output for output in self._late_outputs if output in names], options, names)
 
 
 def _check_stream(what: str, stream: object, reason: str | None) -> None:

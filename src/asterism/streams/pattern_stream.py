@@ -260,12 +260,10 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         >>> rows["matches"].to_pylist()
         [{'low': 4.0}]
         """
-        options = LiveOptions(folder=folder, snapshot_every=snapshot_every, sinks=sinks or {})
-        hint = 'open("state", outputs=["matches", "timed_out"])'
-        expect_strings(StreamDefinitionError, outputs or [], "outputs must be a list of names", hint)
         check_measures(select)
-        names = dict.fromkeys([*(outputs or []), *(select or {}), *options.sinks])
-        operator, _ = self._operator_of(names or [OutputKind.MATCHES.value], select or {}, process, schema)
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every, select or ())
+        names = options.outputs or [OutputKind.MATCHES.value]
+        operator, _ = self._operator_of(names, select or {}, process, schema)
         return self._open(operator, options)
 
     # ------------------------------------------------------------------ operators

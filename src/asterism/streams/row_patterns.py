@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
 from asterism.arguments import expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.matching.spec import OnLimit
 from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.clause.clause import ClauseDialect, DialectName, dialect_of
@@ -23,6 +25,8 @@ from asterism.streams.run_options import RunOptions, check_use
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from asterism.live.engine import LiveEngine
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _ROW_PATTERNS = "row_patterns"
@@ -137,6 +141,10 @@ class RowPatternStream(Generic[Rows]):
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         """Write outputs to sinks."""
 
+    def _open(self, options: LiveOptions) -> LiveEngine:
+        """A live engine with the outputs of *options*."""
+        raise not_live()
+
     # ------------------------------------------------------------------ results
 
     @property
@@ -170,3 +178,22 @@ class RowPatternStream(Generic[Rows]):
         )
         expect_outputs(sinks, _OUTPUTS)
         return self._run(sinks, options)
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+    ) -> LiveEngine:
+        """Open a live engine for the stream of a schema, without Spark, as :meth:`asterism.PatternStream.open`.
+
+        :param folder, sinks, snapshot_every: as there
+        :param outputs: the outputs that calls return. Default: those of *sinks*, or else ``matches``
+        :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
+        :raises StateError: the folder has the state of another query, is in use, or cannot be used
+        """
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
+        expect_outputs(options.outputs, _OUTPUTS)
+        return self._open(options)

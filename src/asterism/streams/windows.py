@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack, overload
 
 import pyarrow as pa
 
 from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.operators.sink_functions import Sink
 from asterism.operators.stream_operator import Output, declared_in
 from asterism.spelling import PythonNames
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql import types as T
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from asterism.live.engine import LiveEngine
 
 Build = Callable[[pa.Schema], WindowOperator]
 RESULT_ROWS, LATE_ROWS = "results", "late"
@@ -312,18 +316,57 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
-        expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
-        computed = _contents_of(**contents)
-        if contents.get("process") is not None:
-            computed["output"] = self._function_schema(schema, _HINT)
-        if not computed and RESULT_ROWS in sinks:
-            raise _no_result()
-        build = partial(self._operator, computed or NO_CONTENTS, LATE_ROWS in sinks)
-        operator = self._bound(build, computed.get("measures"))
+        build, operator = self._of_outputs(sinks, contents, schema)
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._run(build, operator, sinks, options)
 
+    # ------------------------------------------------------------------ a live engine
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        schema: pa.Schema | str | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+        **contents: Unpack[ResultOptions],
+    ) -> LiveEngine:
+        """Open a live engine for the stream of a schema, without Spark, as :meth:`asterism.PatternStream.open`.
+
+        :param folder, sinks, snapshot_every: as there
+        :param outputs: the outputs that calls return. Default: those of *sinks*, or else ``results``
+        :param schema, contents: as for :meth:`run`
+        :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
+        :raises StateError: the folder has the state of another query, is in use, or cannot be used
+        """
+        expect_options("open", contents, ResultOptions)
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
+        names = options.outputs or [RESULT_ROWS]
+        _, operator = self._of_outputs(names, contents, schema)
+        return self._open(operator, options, {_OUTPUTS.get(name, name): name for name in names})
+
+    def _open(self, operator: WindowOperator, options: LiveOptions, names: Mapping[str, str]) -> LiveEngine:
+        """A live engine with this operator.
+
+        :param names: the outputs by their names in the operator
+        """
+        raise not_live()
+
     # ------------------------------------------------------------------ operators
+
+    def _of_outputs(
+        self, outputs: Collection[str], contents: ResultOptions, schema: Any
+    ) -> tuple[Build, WindowOperator]:
+        """The operator with these outputs."""
+        expect_outputs(outputs, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
+        computed = _contents_of(**contents)
+        if contents.get("process") is not None:
+            computed["output"] = self._function_schema(schema, _HINT)
+        if not computed and RESULT_ROWS in outputs:
+            raise _no_result()
+        build = partial(self._operator, computed or NO_CONTENTS, LATE_ROWS in outputs)
+        return build, self._bound(build, computed.get("measures"))
 
     def _operator(self, contents: WindowOperatorOptions, late: bool, schema: pa.Schema) -> WindowOperator:
         stream = self.stream

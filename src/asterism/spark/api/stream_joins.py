@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,7 @@ from asterism.errors import ExpressionError
 from asterism.joins.conditions import JoinConditions, names_in_conditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
+from asterism.live.live_options import LiveOptions, not_live
 from asterism.operators.sink_functions import Sink
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
@@ -100,6 +102,9 @@ class SparkJoin(OperatorOutputs):
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         operator = self._operator(late)
         return self._write(operator, partial(self._results, operator, late), sinks, options)
+
+    def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> NoReturn:
+        raise not_live()
 
     # ------------------------------------------------------------------ plans
 
