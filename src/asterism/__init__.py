@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
         KafkaPatternProcessorDiscovererFactory,
+        SigmaPatternProcessorDiscovererFactory,
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
@@ -189,6 +190,7 @@ __all__ = [
     "Semantics",
     "SessionWindows",
     "Side",
+    "SigmaPatternProcessorDiscovererFactory",
     "SlidingWindows",
     "SqlCondition",
     "SqlPatternProcessorDiscovererFactory",
@@ -237,7 +239,8 @@ __all__ = [
 _NAMES = {
     "discovery": [
         "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
-        "KafkaPatternProcessorDiscovererFactory", "SqlPatternProcessorDiscovererFactory",
+        "KafkaPatternProcessorDiscovererFactory", "SigmaPatternProcessorDiscovererFactory",
+        "SqlPatternProcessorDiscovererFactory",
         "UrlPatternProcessorDiscovererFactory",
     ],
     "operators.state.keyed_state": [

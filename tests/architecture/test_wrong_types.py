@@ -71,6 +71,7 @@ from asterism import (
     Semantics,
     Sequence,
     SessionWindows,
+    SigmaPatternProcessorDiscovererFactory,
     SlidingWindows,
     SqlPatternProcessorDiscovererFactory,
     StreamOperator,
@@ -441,6 +442,16 @@ CALLS: dict[str, Call] = {
     ),
     "FilePatternProcessorDiscovererFactory": Call(
         FilePatternProcessorDiscovererFactory, {"path": "rules.json", "interval": SECOND}
+    ),
+    "SigmaPatternProcessorDiscovererFactory": Call(
+        SigmaPatternProcessorDiscovererFactory,
+        {
+            "path": "sigma",
+            "pipeline": [],
+            "keyword_columns": ["message"],
+            "report": "each",
+            "interval": SECOND,
+        },
     ),
     "Lookup": Call(
         Lookup,

@@ -7,6 +7,7 @@ from asterism.discovery.rest.endpoint import HttpPatternProcessorDiscovererFacto
 from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory
 from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory
 from asterism.discovery.sources.lookup_sources import FileLookupSource, KafkaLookupSource, SqlLookupSource
+from asterism.discovery.sources.sigma_rules import SigmaPatternProcessorDiscovererFactory
 from asterism.discovery.sources.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
 from asterism.rules.publishing.lookup_watch import LookupSource
@@ -19,6 +20,7 @@ __all__ = [
     "KafkaLookupSource",
     "KafkaPatternProcessorDiscovererFactory",
     "LookupSource",
+    "SigmaPatternProcessorDiscovererFactory",
     "SqlLookupSource",
     "SqlPatternProcessorDiscovererFactory",
     "UrlPatternProcessorDiscovererFactory",

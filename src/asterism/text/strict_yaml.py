@@ -67,6 +67,17 @@ def read_yaml(text: str) -> tuple[Any, YamlPlace]:
     return _YamlReader(text).document()
 
 
+def read_yaml_documents(text: str) -> list[tuple[Any, YamlPlace]]:
+    """The values of all documents in *text*, which ``---`` separates, and where they stand.
+
+    :raises DocumentSyntaxError: it is not YAML, or YAML that is refused here
+
+    >>> [value for value, _ in read_yaml_documents("a: 1\\n---\\nb: 2\\n")]
+    [{'a': 1}, {'b': 2}]
+    """
+    return _YamlReader(text).documents()
+
+
 def written_yaml(value: Any) -> str:
     """
     >>> print(written_yaml([{"id": "a", "answer": "no"}]), end="")
@@ -101,15 +112,21 @@ class _YamlReader:
         self._nodes = self._characters = 0
 
     def document(self) -> tuple[Any, YamlPlace]:
-        documents: list[tuple[Any, YamlPlace]] = []
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent) and documents:
-                raise self._error("there is a second YAML document", event)
-            if isinstance(event, yaml.NodeEvent):
-                documents.append(self._value(event, 0))
+        documents = self.documents(most=1)
         if not documents:
             raise DocumentSyntaxError("the YAML is empty")
         return documents[0]
+
+    def documents(self, most: int | None = None) -> list[tuple[Any, YamlPlace]]:
+        documents: list[tuple[Any, YamlPlace]] = []
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if len(documents) == most:
+                    raise self._error("there is a second YAML document", event)
+                self._anchors = {}  # an alias stands for a value of its own document
+            if isinstance(event, yaml.NodeEvent):
+                documents.append(self._value(event, 0))
+        return documents
 
     def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
         """The value that begins with *event*."""

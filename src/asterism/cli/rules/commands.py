@@ -26,6 +26,7 @@ from asterism.cli.common.terminal import (
 from asterism.cli.rules.backtest import backtest
 from asterism.cli.rules.rule_tests import run_tests
 from asterism.cli.rules.serve import serve
+from asterism.cli.rules.sigma_files import sigma_additions, sigma_options
 from asterism.errors import AsterismError, RuleSourceError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from asterism.rules.sets.discovery_status import Status
     from asterism.rules.sets.history import HistoryEntry
     from asterism.rules.sets.set_store import FolderStore
+    from asterism.sigma.pipelines import SigmaOptions
 
 
 _STATE_COLORS = {
@@ -283,22 +285,26 @@ def create(source: str, table: str) -> None:
 
 @rules.command()
 @at_source
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(exists=True))
 @click.option("--shadow", is_flag=True, help="Add them as shadows, which run beside the versions in force.")
-def add(source: str, table: str, file: str, shadow: bool) -> None:
+@sigma_options
+def add(source: str, table: str, file: str, shadow: bool, sigma: SigmaOptions | None) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
+
+    With --sigma, FILE is a file or a folder of Sigma rules. Those that can be used are added; the others are reported with file,
+    line and reason, and the exit status is 1.
 
     A version with a timestamp later than those of the existing versions waits for its time beside them. Any other new version
     replaces them: in a file they are removed, and in a database they are kept, and the highest enabled version is in force. The
     same applies to shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
-        additions = additions_in(file)
+        additions, refused = (additions_in(file), 0) if sigma is None else sigma_additions(file, sigma)
         if additions is not None:
             additions = [addition.as_shadow() for addition in additions] if shadow else additions
             for message in rules_of(source, table).add(additions):
                 click.echo(printable(message))
-    if additions is None:
+    if additions is None or refused:
         sys.exit(1)
 
 

@@ -130,6 +130,24 @@ def paths_at(path: Path) -> list[Path]:
     return sorted(files)
 
 
+def yaml_paths_in(path: Path) -> list[Path]:
+    """Return *path* or, if it is a folder, the YAML files in it and in its folders, by name. What begins with a dot is left out.
+
+    :raises PatternProcessorError: it cannot be read, or there are too many
+    """
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            return [path]
+    except OSError as error:
+        raise unreadable(path, error) from None
+    files: list[Path] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [Path(folder, name) for name in names if name.endswith(YAML) and not name.startswith(".")]
+        check_number(str(path), files)
+    return sorted(files)
+
+
 def check_number(folder: str, files: Sequence[object]) -> None:
     """:raises PatternProcessorError: there are too many files"""
     if len(files) > MAX_FILES:

@@ -110,7 +110,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class FileContent:
     """The content of a file at one point in time. Two contents are equal if their bytes are.
 
     :param times: inode, size and times; if they are unchanged, so are the bytes, unless the file was written just before it
@@ -123,7 +123,7 @@ class _Content:
     text: bytes = field(compare=False, repr=False)
     problem: PatternProcessorError | None = field(default=None, compare=False)
 
-    def kept(self) -> _Content:
+    def kept(self) -> FileContent:
         """The content without the text, which has been parsed."""
         return replace(self, text=b"") if self.text else self
 
@@ -131,7 +131,7 @@ class _Content:
         return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
 
     @classmethod
-    def of(cls, times: tuple[int, int, int, int], known: _Content | None, read: Callable[[], bytes]) -> _Content:
+    def of(cls, times: tuple[int, int, int, int], known: FileContent | None, read: Callable[[], bytes]) -> FileContent:
         # A file that could not be read is tried again even if its times are unchanged, because a disk may recover.
         if known is not None and known.problem is None and known.is_still(times):
             return known
@@ -145,7 +145,7 @@ class _Content:
     @classmethod
     def unreadable(
         cls, problem: PatternProcessorError, times: tuple[int, int, int, int] = (0, 0, 0, 0), read_at: float = 0.0
-    ) -> _Content:
+    ) -> FileContent:
         digest = hashlib.sha256(str(problem).encode("utf-8", "surrogateescape")).digest()
         return cls(b"unreadable" + digest, times, read_at, b"", problem)
 
@@ -159,42 +159,45 @@ def _read_local(path: Path) -> bytes:
         raise unreadable(path, error) from None
 
 
-class _Folder:
-    """A local file, or the files of a local folder."""
+class LocalFiles:
+    """A local file, or the files of a local folder.
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.location = path, str(path)
+    :param names: finds the files, and returns the path itself if it is one
+    """
 
-    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+    def __init__(self, path: Path, names: Callable[[Path], list[Path]] = paths_at) -> None:
+        self.path, self.location, self._names = path, str(path), names
+
+    def contents(self, known: Mapping[str, FileContent]) -> dict[str, FileContent]:
         """:raises PatternProcessorError: the path cannot be read, or the files are too large"""
-        by_path: dict[str, _Content] = {}
+        by_path: dict[str, FileContent] = {}
         size = 0
-        for path in paths_at(self.path):
+        for path in self._names(self.path):
             try:
                 status = path.stat()
                 times = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                content = _Content.of(times, known.get(str(path)), partial(_read_local, path))
+                content = FileContent.of(times, known.get(str(path)), partial(_read_local, path))
             except OSError as error:
                 if path == self.path:
                     raise unreadable(path, error) from None
                 if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
                     continue  # only for a file in a folder is it certain that it was removed
                 # A broken or circular link.
-                content = _Content.unreadable(unreadable(path, error))
+                content = FileContent.unreadable(unreadable(path, error))
             size += min(content.times[1], MAX_BYTES)
             _check_size(self.location, size)
             by_path[str(path)] = content
         return by_path
 
 
-class _Store:
+class StoredFiles:
     """A file, or the files of a folder, in an object store or a distributed file system. An object is replaced as a whole."""
 
     def __init__(self, location: str) -> None:
         self.location = location
         self._opened: tuple[fs.FileSystem, str] | None = None
 
-    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+    def contents(self, known: Mapping[str, FileContent]) -> dict[str, FileContent]:
         try:
             if self._opened is None:
                 self._opened = opened(self.location)
@@ -222,7 +225,7 @@ class _Store:
         return sorted(entries, key=lambda entry: str(entry.path))
 
     @staticmethod
-    def _content(files: fs.FileSystem, info: fs.FileInfo, known: _Content | None) -> _Content:
+    def _content(files: fs.FileSystem, info: fs.FileInfo, known: FileContent | None) -> FileContent:
         def read() -> bytes:
             try:
                 with files.open_input_file(info.path) as file:
@@ -232,7 +235,7 @@ class _Store:
 
         # Without a time of change, a file is always read.
         changed = info.mtime_ns if info.mtime_ns is not None else time.time_ns()
-        return _Content.of((0, info.size or 0, changed, changed), known, read)
+        return FileContent.of((0, info.size or 0, changed, changed), known, read)
 
 
 def _check_size(location: str, size: int) -> None:
@@ -240,9 +243,9 @@ def _check_size(location: str, size: int) -> None:
         raise RuleSourceError(f"{location} has more than {MAX_TOTAL:,} bytes in its files")
 
 
-@dataclass(frozen=True, slots=True)
-class _WatchedFile:
-    content: _Content
+@dataclass(slots=True)
+class WatchedFile:
+    content: FileContent
     document: WatchedDocument
 
 
@@ -252,8 +255,8 @@ class FileDiscoverer(PollingDiscoverer):
     def __init__(self, path: Path | str, interval: timedelta) -> None:
         # Polling is cheap, and with a short interval a path that reappears is found soon.
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
-        self.place = _Folder(path) if isinstance(path, Path) else _Store(path)
-        self._files: dict[str, _WatchedFile] | None = None
+        self.place: LocalFiles | StoredFiles = LocalFiles(path) if isinstance(path, Path) else StoredFiles(path)
+        self._files: dict[str, WatchedFile] | None = None
         self._documents: SeveralDocuments[str] = SeveralDocuments()
 
     def poll(self) -> Sequence[Discovered] | None:
@@ -279,14 +282,29 @@ class FileDiscoverer(PollingDiscoverer):
             if content is None:
                 del files[name]
             elif content != taken.get(name):
-                files[name] = _read(name, content, files.get(name))
+                files[name] = self._read(name, content, files.get(name))
         if self._files is not None and {name: file.content for name, file in files.items()} == taken:
             return None
         self._files = files
-        return self._documents.combined({name: file.document for name, file in files.items()})
+        return self._documents.combined(self._read_documents(files))
+
+    def _read(self, name: str, content: FileContent, last: WatchedFile | None) -> WatchedFile:
+        """Read a file that has changed."""
+
+        def items() -> Sequence[Any]:
+            if content.problem is not None:
+                raise content.problem
+            return read_document(content.text, name).items
+
+        document = WatchedDocument.of(name, items, None if last is None else last.document)
+        return WatchedFile(content.kept(), document)
+
+    def _read_documents(self, files: Mapping[str, WatchedFile]) -> Mapping[str, WatchedDocument]:
+        """The documents of all files, after some have changed."""
+        return {name: file.document for name, file in files.items()}
 
 
-def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:
+def _being_written(before: Mapping[str, FileContent], after: Mapping[str, FileContent]) -> set[str]:
     """The files that appeared, were removed or were written between two reads."""
     # A writer that begins with an empty file leaves the same bytes at any two points in time, but not the same times.
     return {
@@ -294,13 +312,3 @@ def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]
         for name in before.keys() | after.keys()
         if before.get(name) != after.get(name) or before[name].times != after[name].times
     }
-
-
-def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
-    def items() -> Sequence[Any]:
-        if content.problem is not None:
-            raise content.problem
-        return read_document(content.text, name).items
-
-    document = WatchedDocument.of(name, items, None if last is None else last.document)
-    return _WatchedFile(content.kept(), document)

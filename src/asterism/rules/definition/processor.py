@@ -57,7 +57,7 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "shadow", "labels", "changedBy", "tests",
+    "expires", "shadow", "labels", "changedBy", "tests", "sigma",
 )  # fmt: skip
 _NOT_DEFINING = ("labels", "expires", "shadow")
 """The fields of the JSON form that can change without a new version."""
@@ -69,6 +69,8 @@ _INSTEAD = {
     "timedOut": None,
 }
 """The fields that a processor with *sql* cannot have, and what to write instead."""
+_OF_SIGMA = ("pattern", "sql", "key", "select", "function", "timedOut")
+"""The fields that a processor with a Sigma rule cannot have."""
 Slot = tuple[str, bool]
 """The slot of a processor in a set: its id, and whether it is a shadow. A slot has at most one processor."""
 RuleName = tuple[str, int, int]
@@ -348,6 +350,8 @@ class PatternProcessor:
             if fields.get(name) is not None and not isinstance(fields[name], kind):
                 raise PatternProcessorError(f"{name} must be {what}")
         read_tests(fields.get("tests"))
+        if fields.get("sigma") is not None:
+            fields = _with_sigma(fields)
         pattern, sql = fields.get("pattern"), fields.get("sql")
         if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
@@ -370,6 +374,30 @@ class PatternProcessor:
             shadow=bool(fields.get("shadow")),
         )
         return _read(processor)
+
+
+def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of a rule whose pattern and labels are given as a Sigma rule."""
+    from asterism.sigma.collection import translated_text
+
+    taken = [name for name in _OF_SIGMA if fields.get(name) is not None]
+    if taken:
+        raise PatternProcessorError(f"a processor with sigma cannot have {taken[0]!r}")
+    text = fields["sigma"]
+    if not _is_string(text, MAX_SQL):
+        raise PatternProcessorError(f"sigma must be a string of 1 to {MAX_SQL:,} characters")
+    rule = translated_text(text)
+    key = None if rule.key is None else list(rule.key)
+    suppress = None if rule.suppress is None else {"for": _duration_text(rule.suppress)}
+    labels = fields.get("labels")
+    written = {
+        "pattern": None if rule.pattern is None else graph_of(_as_data(rule.pattern)),
+        "sql": rule.sql,
+        "key": key,
+        "suppress": fields.get("suppress") or suppress,
+        "labels": {**rule.labels, **(labels or {})},
+    }
+    return {**fields, **written}
 
 
 _P = TypeVar("_P", bound=PatternProcessor)
@@ -472,7 +500,8 @@ def check_version(version: Any) -> None:
 def missing_fields(fields: Mapping[str, Any]) -> list[str]:
     """The required fields of the JSON form that are missing, as they are named in messages."""
     missing = [repr(name) for name in ("id", "version") if name not in fields]
-    return missing if "pattern" in fields or fields.get("sql") is not None else [*missing, "'pattern' or 'sql'"]
+    has_pattern = "pattern" in fields or any(fields.get(name) is not None for name in ("sql", "sigma"))
+    return missing if has_pattern else [*missing, "'pattern' or 'sql'"]
 
 
 def _unknown_field(name: Any) -> PatternProcessorError:

@@ -1,0 +1,79 @@
+"""Sigma rules as arguments of commands: ``asterism rules add SOURCE FOLDER --sigma --pipeline sysmon``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.errors import PatternProcessorError, printable
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from asterism.discovery.editing.rule_set import Addition
+    from asterism.sigma.pipelines import SigmaOptions
+
+
+def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of Sigma rules, which the command gets as *sigma*: None without ``--sigma``."""
+
+    @click.option(
+        "--sigma", "is_sigma", is_flag=True, help="The rules are Sigma rules (pip install 'asterism[sigma]')."
+    )
+    @click.option(
+        "--pipeline",
+        multiple=True,
+        help="With --sigma: a processing pipeline of pySigma, a file or the name of an installed one; several times.",
+    )
+    @click.option(
+        "--keyword-column", multiple=True, help="With --sigma: a column in which keywords are searched; several times."
+    )
+    @click.option(
+        "--report",
+        type=click.Choice(["episode", "each"]),
+        default="episode",
+        show_default=True,
+        help="With --sigma: whether correlations report once per timespan, or each match.",
+    )
+    @wraps(command)
+    def with_sigma(
+        is_sigma: bool, pipeline: tuple[str, ...], keyword_column: tuple[str, ...], report: str, **arguments: Any
+    ) -> None:
+        from asterism.cli.common.terminal import errors_explained
+
+        sigma = None
+        with errors_explained():
+            if is_sigma:
+                from asterism.sigma.pipelines import SigmaOptions
+
+                sigma = SigmaOptions.of(pipeline, keyword_column, report)
+            elif pipeline or keyword_column:
+                raise PatternProcessorError("--pipeline and --keyword-column are for Sigma rules", hint="--sigma")
+        command(sigma=sigma, **arguments)
+
+    return with_sigma
+
+
+def sigma_additions(path: str, options: SigmaOptions) -> tuple[list[Addition] | None, int]:
+    """The Sigma rules at *path* that can be used, and the number of the others, which are reported."""
+    from asterism.discovery.editing.rule_set import Addition
+    from asterism.discovery.sources.sigma_rules import SigmaPatternProcessorDiscovererFactory
+    from asterism.discovery.sources.sources import discovered
+    from asterism.rules.definition.processor import PatternProcessor
+
+    factory = SigmaPatternProcessorDiscovererFactory(
+        Path(path), pipeline=options.pipelines, keyword_columns=options.keyword_columns, report=options.report
+    )
+    found = discovered(factory)
+    additions = [
+        Addition(processor.to_dict(), processor) for processor in found if isinstance(processor, PatternProcessor)
+    ]
+    refused = [processor for processor in found if not isinstance(processor, PatternProcessor)]
+    for processor in refused:
+        click.echo(printable(one_line(str(processor), 1000)))
+    if refused:
+        click.echo(f"{len(refused):,} of {len(found):,} rules are refused")
+    return additions, len(refused)

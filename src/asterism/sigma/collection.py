@@ -1,0 +1,206 @@
+"""Translates a collection of Sigma rules: parses them with pySigma, applies filters and pipelines, and resolves what correlations
+refer to. A rule that cannot be used is refused with its file, line and reason; the others are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.patterns.pattern import Pattern
+from asterism.sigma.conditions import ConditionTranslator
+from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
+from asterism.sigma.labels import labels_of
+from asterism.sigma.pipelines import SigmaOptions, pipeline_of
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from sigma.correlations import SigmaCorrelationRule
+    from sigma.filters import SigmaFilter
+    from sigma.rule import SigmaRule
+
+STAGE = "detection"
+"""The stage of the event that a rule has detected."""
+UNNAMED = "a rule without an id"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedRule:
+    """A Sigma rule with the parts of the pattern processor that it becomes.
+
+    :ivar place: its file and line
+    """
+
+    id: str
+    place: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pattern: Pattern | None = None
+    sql: str | None = None
+    key: tuple[str, ...] | None = None
+    suppress: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRule:
+    """A Sigma rule that cannot be used. *id* is None if it has neither an id nor a name nor a title."""
+
+    id: str | None
+    place: str
+    error: AsterismError
+
+
+Outcome = TranslatedRule | RefusedRule
+
+
+def translated(documents: Sequence[SigmaDocument], options: SigmaOptions) -> list[tuple[SigmaDocument, Outcome]]:
+    """The rules in *documents* that produce matches of their own, in their order. A rule to which a correlation refers does so
+    only if the correlation says ``generate: true``.
+
+    :raises PatternProcessorError: a pipeline cannot be used
+    """
+    return _Translation(documents, options).outcomes()
+
+
+def translated_text(text: str) -> TranslatedRule:
+    """The rule in *text*: a Sigma rule, or a correlation with the rules to which it refers.
+
+    :raises PatternProcessorError: it cannot be used, or there are several
+    """
+    outcomes = [outcome for _, outcome in translated(documents_of(text, "sigma"), SigmaOptions())]
+    for outcome in outcomes:
+        if isinstance(outcome, RefusedRule):
+            raise outcome.error
+    if len(outcomes) != 1 or not isinstance(outcomes[0], TranslatedRule):
+        raise PatternProcessorError(
+            f"sigma must have one rule with matches of its own, not {len(outcomes)}",
+            hint="a rule; or a correlation and the rules to which it refers, separated by ---",
+        )
+    return outcomes[0]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A rule during the translation: what pySigma has made of it, or why it is refused."""
+
+    document: SigmaDocument
+    rule: Any = None
+    error: AsterismError | None = None
+    sql: str | None = None
+    """The condition of a detection rule, once it is translated."""
+    hidden: bool = False
+    """Whether correlations refer to it, and none of them says that it has matches of its own."""
+
+
+class _Translation:
+    def __init__(self, documents: Sequence[SigmaDocument], options: SigmaOptions) -> None:
+        pysigma()
+        self.options = options
+        self.pipeline = pipeline_of(options)
+        self.conditions = ConditionTranslator(options.keyword_columns)
+        self.entries = [_Entry(document) for document in documents]
+        self._by_name: dict[str, list[_Entry]] = {}
+        for entry in self.entries:
+            if entry.document.kind != "filter":
+                for name in dict.fromkeys(entry.document.names):
+                    self._by_name.setdefault(name.lower(), []).append(entry)
+
+    def outcomes(self) -> list[tuple[SigmaDocument, Outcome]]:
+        for entry in self.entries:
+            _attempt(entry, partial(_parse, entry))
+        self._apply_filters()
+        correlations = [entry for entry in self.entries if entry.document.kind == "correlation"]
+        for entry in correlations:
+            _attempt(entry, partial(self._hide_referenced, entry))
+        rules = [entry for entry in self.entries if entry.document.kind == "rule"]
+        for entry in rules:
+            _attempt(entry, partial(self._translate_condition, entry))
+        return [(entry.document, outcome) for entry in self.entries if (outcome := self._outcome(entry)) is not None]
+
+    def _apply_filters(self) -> None:
+        filters: list[SigmaFilter] = [
+            entry.rule for entry in self.entries if entry.document.kind == "filter" and entry.rule is not None
+        ]
+        for entry in self.entries:
+            if entry.document.kind == "rule" and entry.rule is not None:
+                for sigma_filter in filters:
+                    _attempt(entry, partial(sigma_filter.apply_on_rule, entry.rule))
+
+    def entry(self, reference: str) -> _Entry:
+        """:raises PatternProcessorError: there is no such rule, or there are several"""
+        entries = self._by_name.get(str(reference).lower(), [])
+        if len(entries) != 1:
+            problem = "there is no rule" if not entries else "there are several rules"
+            others = f"They are in {', '.join(entry.document.place for entry in entries[:5])}." if entries else None
+            raise PatternProcessorError(f"{problem} {reference!r:.100}, to which the correlation refers", others)
+        return entries[0]
+
+    def _hide_referenced(self, entry: _Entry) -> None:
+        from sigma.correlations import SigmaExtendedCorrelationCondition, SigmaRuleReference
+
+        rule: SigmaCorrelationRule = entry.rule
+        if rule.rules is not None:
+            rule.referenced_rules = rule.rules
+        elif isinstance(rule.condition, SigmaExtendedCorrelationCondition):
+            names = rule.condition.get_referenced_rules()
+            rule.referenced_rules = [SigmaRuleReference(name) for name in names]
+        for reference in rule.referenced_rules:
+            if not rule.generate:
+                self.entry(reference.reference).hidden = True
+
+    def _translate_condition(self, entry: _Entry) -> None:
+        rule: SigmaRule = entry.rule
+        self.pipeline.apply(rule)
+        parts = [self.conditions.sql(condition.parsed) for condition in rule.detection.parsed_condition]
+        entry.sql = parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+    def _outcome(self, entry: _Entry) -> Outcome | None:
+        document = entry.document
+        if entry.error is None and (document.kind == "filter" or entry.hidden):
+            return None
+        if entry.error is None and document.kind == "correlation":
+            _attempt(entry, _correlations_missing)
+        if entry.error is not None or document.id is None:
+            error = entry.error or PatternProcessorError("a Sigma rule needs an id, a name or a title")
+            return RefusedRule(document.id, document.place, error)
+        assert entry.sql is not None
+        pattern = Pattern.begin(STAGE).where(entry.sql)
+        return TranslatedRule(document.id, document.place, labels_of(entry.rule), pattern)
+
+
+def _correlations_missing() -> None:
+    raise PatternProcessorError("correlations are not supported yet")
+
+
+def _parse(entry: _Entry) -> None:
+    from sigma.correlations import SigmaCorrelationRule
+    from sigma.filters import SigmaFilter
+    from sigma.policy.profiles import SafePolicy
+    from sigma.rule import SigmaRule
+
+    check_size(entry.document.value)
+    kinds: dict[str, Any] = {"correlation": SigmaCorrelationRule, "filter": SigmaFilter, "rule": SigmaRule}
+    entry.rule = kinds[entry.document.kind].from_dict(entry.document.copy(), policy=SafePolicy)
+
+
+def _attempt(entry: _Entry, step: Callable[[], object]) -> None:
+    """Do one step of the translation of a rule that has not been refused."""
+    if entry.error is not None:
+        return
+    from sigma.exceptions import SigmaError
+
+    try:
+        step()
+    except AsterismError as error:
+        entry.error = error
+    except SigmaError as error:
+        words = type(error).__name__.removeprefix("Sigma").removesuffix("Error")
+        entry.error = PatternProcessorError(one_line(str(error), 500) or f"invalid Sigma rule ({words})")
+    except (RecursionError, MemoryError):
+        entry.error = PatternProcessorError("the Sigma rule is nested too deeply")
+    except Exception as error:
+        # pySigma does not check the types of all values.
+        entry.error = PatternProcessorError("pySigma cannot read the rule", f"{type(error).__name__}: {error!s:.300}")
