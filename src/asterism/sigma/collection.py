@@ -83,7 +83,7 @@ def translated_text(text: str) -> TranslatedRule:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _SigmaEntry:
     """A rule during the translation: what pySigma has made of it, or why it is refused."""
 
     document: SigmaDocument
@@ -101,8 +101,8 @@ class _Translation:
         self.options = options
         self.pipeline = pipeline_of(options)
         self.conditions = ConditionTranslator(options.keyword_columns)
-        self.entries = [_Entry(document) for document in documents]
-        self._by_name: dict[str, list[_Entry]] = {}
+        self.entries = [_SigmaEntry(document) for document in documents]
+        self._by_name: dict[str, list[_SigmaEntry]] = {}
         for entry in self.entries:
             if entry.document.kind != "filter":
                 for name in dict.fromkeys(entry.document.names):
@@ -129,7 +129,7 @@ class _Translation:
                 for sigma_filter in filters:
                     _attempt(entry, partial(sigma_filter.apply_on_rule, entry.rule))
 
-    def entry(self, reference: str) -> _Entry:
+    def entry(self, reference: str) -> _SigmaEntry:
         """:raises PatternProcessorError: there is no such rule, or there are several"""
         entries = self._by_name.get(str(reference).lower(), [])
         if len(entries) != 1:
@@ -138,7 +138,7 @@ class _Translation:
             raise PatternProcessorError(f"{problem} {reference!r:.100}, to which the correlation refers", others)
         return entries[0]
 
-    def _hide_referenced(self, entry: _Entry) -> None:
+    def _hide_referenced(self, entry: _SigmaEntry) -> None:
         from sigma.correlations import SigmaExtendedCorrelationCondition, SigmaRuleReference
 
         rule: SigmaCorrelationRule = entry.rule
@@ -151,13 +151,13 @@ class _Translation:
             if not rule.generate:
                 self.entry(reference.reference).hidden = True
 
-    def _translate_condition(self, entry: _Entry) -> None:
+    def _translate_condition(self, entry: _SigmaEntry) -> None:
         rule: SigmaRule = entry.rule
         self.pipeline.apply(rule)
         parts = [self.conditions.sql(condition.parsed) for condition in rule.detection.parsed_condition]
         entry.sql = parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
-    def _outcome(self, entry: _Entry) -> Outcome | None:
+    def _outcome(self, entry: _SigmaEntry) -> Outcome | None:
         document = entry.document
         if entry.error is None and (document.kind == "filter" or entry.hidden):
             return None
@@ -175,18 +175,18 @@ def _correlations_missing() -> None:
     raise PatternProcessorError("correlations are not supported yet")
 
 
-def _parse(entry: _Entry) -> None:
+def _parse(entry: _SigmaEntry) -> None:
     from sigma.correlations import SigmaCorrelationRule
     from sigma.filters import SigmaFilter
-    from sigma.policy.profiles import SafePolicy
     from sigma.rule import SigmaRule
 
     check_size(entry.document.value)
+    # The default policy is the safe one, with regular expressions of linear time. Given explicitly, filters cannot be copied.
     kinds: dict[str, Any] = {"correlation": SigmaCorrelationRule, "filter": SigmaFilter, "rule": SigmaRule}
-    entry.rule = kinds[entry.document.kind].from_dict(entry.document.copy(), policy=SafePolicy)
+    entry.rule = kinds[entry.document.kind].from_dict(entry.document.copy())
 
 
-def _attempt(entry: _Entry, step: Callable[[], object]) -> None:
+def _attempt(entry: _SigmaEntry, step: Callable[[], object]) -> None:
     """Do one step of the translation of a rule that has not been refused."""
     if entry.error is not None:
         return

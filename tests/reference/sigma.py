@@ -1,0 +1,152 @@
+"""Sigma detections, event by event in plain Python, from the specification: no tree, no SQL."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+Event = Mapping[str, Any]
+
+
+def detects(detection: Mapping[str, Any], event: Event, keywords: Sequence[str] = ()) -> bool:
+    """Whether an event satisfies the ``detection`` of a rule, whose condition has names, ``and``, ``or``, ``not``, parentheses,
+    and ``1 of`` and ``all of`` names with ``*``, or ``them``.
+    """
+    known = {
+        name: _selected(value, event, keywords)
+        for name, value in detection.items()
+        if name not in ("condition", "timeframe")
+    }
+
+    def several(matched: re.Match[str]) -> str:
+        pattern = "*" if matched[2] == "them" else matched[2]
+        values = [known[name] for name in known if re.fullmatch(pattern.replace("*", ".*"), name)]
+        return str(all(values) if matched[1] == "all" else any(values))
+
+    text = re.sub(r"\b(1|any|all) of ([\w*]+)", several, detection["condition"])
+    words = {"and", "or", "not", "True", "False"}
+    text = re.sub(r"[\w-]+", lambda word: word[0] if word[0] in words else str(known[word[0]]), text)
+    assert re.fullmatch(r"(and|or|not|True|False|[() ])*", text)
+    return bool(eval(text))
+
+
+def _selected(selection: Any, event: Event, keywords: Sequence[str]) -> bool:
+    if isinstance(selection, Mapping):
+        return all(_item(key, value, event, keywords) for key, value in selection.items())
+    if isinstance(selection, list) and any(isinstance(part, Mapping) for part in selection):
+        return any(_selected(part, event, keywords) for part in selection)
+    return _item("", selection, event, keywords)
+
+
+def _item(key: str, values: Any, event: Event, keywords: Sequence[str]) -> bool:
+    field, *modifiers = key.split("|")
+    expected = values if isinstance(values, list) else [values]
+    linked = all if "all" in modifiers else any
+    fields = [field] if field else list(keywords)
+    modifiers = modifiers if field else [*modifiers, "contains"]
+    answer = linked(any(_one(event, name, value, modifiers) for name in fields) for value in expected)
+    return not answer if "neq" in modifiers else answer
+
+
+def _one(event: Event, field: str, value: Any, modifiers: Sequence[str]) -> bool:
+    actual = event.get(field)
+    if "exists" in modifiers:
+        return (actual is not None) == value
+    if value is None:
+        return actual is None
+    if actual is None:
+        return False
+    if "fieldref" in modifiers:
+        other = event.get(value)
+        return other is not None and _as_text(actual).lower() == _as_text(other).lower()
+    compared = next((name for name in ("lt", "lte", "gt", "gte") if name in modifiers), None)
+    if compared is not None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        number = _as_number(actual)
+        if number is None:
+            return False
+        return {"lt": number < value, "lte": number <= value, "gt": number > value, "gte": number >= value}.get(
+            compared or "", number == value
+        )
+    if isinstance(value, bool):
+        return _as_text(actual).lower() == str(value).lower()
+    if "re" in modifiers:
+        flags = sum(flag for name, flag in (("i", re.I), ("s", re.S)) if name in modifiers)
+        return re.search(value, _as_text(actual), flags) is not None
+    if "cidr" in modifiers:
+        try:
+            return ipaddress.ip_address(_as_text(actual)) in ipaddress.ip_network(value)
+        except ValueError:
+            return False
+    flags = re.S if "cased" in modifiers else re.S | re.I
+    return any(re.fullmatch(pattern, _as_text(actual), flags) for pattern in _patterns(value, modifiers))
+
+
+def _patterns(value: str, modifiers: Sequence[str]) -> list[str]:
+    """Regular expressions for the whole text."""
+    parts: list[list[str]] = [_wildcards(value)]
+    for modifier in modifiers:
+        if modifier == "windash":
+            parts = [written for one in parts for written in _dashes(one)]
+        elif modifier in ("wide", "base64", "base64offset"):
+            texts = ["".join(part[1:] for part in one) for one in parts]
+            parts = [[*("=" + letter for letter in encoded)] for text in texts for encoded in _encoded(text, modifier)]
+        elif modifier in ("contains", "endswith"):
+            parts = [["*", *one] for one in parts]
+        if modifier in ("contains", "startswith"):
+            parts = [[*one, "*"] for one in parts]
+    special = {"*": ".*", "?": "."}
+    return ["".join(special.get(part) or re.escape(part[1:]) for part in one) for one in parts]
+
+
+def _wildcards(value: str) -> list[str]:
+    """``*`` and ``?``, or ``=`` and a plain character."""
+    parts, rest = [], value
+    while rest:
+        if rest[0] == "\\" and rest[1:2] in ("*", "?", "\\") and rest[1:2]:
+            parts.append("=" + rest[1])
+            rest = rest[2:]
+        else:
+            parts.append(rest[0] if rest[0] in "*?" else "=" + rest[0])
+            rest = rest[1:]
+    return parts
+
+
+def _dashes(parts: list[str]) -> list[list[str]]:
+    text = "".join(part[-1] for part in parts)
+    places = [found.start() for found in re.finditer(r"\B[-/]\b", text) if parts[found.start()].startswith("=")]
+    written = []
+    for letters in product("-/\u2013\u2014\u2015", repeat=len(places)):
+        one = list(parts)
+        for place, letter in zip(places, letters, strict=True):
+            one[place] = "=" + letter
+        written.append(one)
+    return written
+
+
+def _encoded(text: str, modifier: str) -> list[str]:
+    if modifier == "wide":
+        return ["".join(letter + "\0" for letter in text)]
+    if modifier == "base64":
+        return [base64.b64encode(text.encode()).decode()]
+    # What is certain of the encoding if the text begins at any byte of a longer one.
+    encoded = []
+    for before in range(3):
+        whole = base64.b64encode(b"\0" * before + text.encode() + b"\0" * 2).decode()
+        bits = 8 * before, 8 * (before + len(text.encode()))
+        encoded.append(whole[-(-bits[0] // 6) : bits[1] // 6])
+    return encoded
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None

@@ -1,0 +1,107 @@
+"""Sigma rules from outside: what is too large, endless or wrong is refused quickly, and the others go on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.sigma.collection import RefusedRule, TranslatedRule
+from asterism.sigma.documents import documents_of
+from tests.sigma.kit import outcomes, rule
+
+GOOD = rule("good", s={"a": 1}, condition="s")
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "\n".join(
+    f"{name}: &{name} [{','.join(['*' + before] * 10)}]" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+def detection(**parts: Any) -> dict[str, Any]:
+    return rule("bad", **parts)
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (detection(s={"a|contains": ["x" * 9] * 25_000}, condition="s"), "more than 20,000 values"),
+        (detection(s={"a": 1}, condition=" or ".join(["s"] * 5_000)), "characters"),
+        (detection(s={"a": 1}, condition="(" * 500 + "s" + ")" * 500), "nested too deeply"),
+        (detection(s={"a": 1}, condition="not " * 900 + "s"), "nested too deeply"),
+        (detection(s={"a|re": "(a+)+" * 400 + "(?=b)"}, condition="s"), "Regular expression"),
+        (detection(s={"a|re": "((a{1000}){1000}){1000}"}, condition="s"), "Regular expression"),
+        (detection(s={"a|windash": "-a -b -c -d -e -f"}, condition="s"), "at most three"),
+        (detection(s={"a|nosuch": "x"}, condition="s"), "Unknown modifier"),
+        (detection(s={"a": 1}, condition="t"), "not defined"),
+        (detection(s={"a": 1}, condition="1 of nothing*"), "doesn't match"),
+        (detection(s={"a": 1}, condition="s | count() > 5"), "pipe"),
+        (detection(s={"a": {"b": {"c": 1}}}, condition="s"), ""),
+        (detection(s={"a": [[[1]]]}, condition="s"), ""),
+        (detection(s=[], condition="s"), ""),
+        (detection(condition="s"), ""),
+        ({"title": "bad", "detection": 5, "logsource": {"category": "x"}}, ""),
+        ({"title": "bad", "detection": {"s": {"a": 1}, "condition": "s"}}, "log source"),
+        ({"title": "bad", "tags": 5, "logsource": [], "detection": {"s": {"a": 1}, "condition": 7}}, ""),
+        ({"title": "bad", "id": 7, "logsource": {"category": "x"}, "detection": {"s": {"a": 1}, "condition": "s"}}, ""),
+        (detection(s={"a" * 1: "%x%"}, condition="s", **{"a*" * 8: {"a": 1}}) | {"level": "worst"}, ""),
+    ],
+)
+def test_a_bad_rule_is_refused_and_the_others_go_on(bad: dict[str, Any], problem: str) -> None:
+    began = time.monotonic()
+    refused, good = outcomes(bad, GOOD)
+    assert time.monotonic() - began < 5
+    assert isinstance(good, TranslatedRule)
+    assert isinstance(refused, RefusedRule)
+    assert refused.id in ("bad", "Bad")
+    assert refused.place == "rules.yml:1"
+    assert problem in str(refused.error)
+
+
+def test_ten_thousand_alternatives_are_a_rule_that_its_condition_limits() -> None:
+    (outcome,) = outcomes(rule("many", s={"a": [f"value {n}" for n in range(10_000)]}, condition="s"))
+    assert isinstance(outcome, TranslatedRule)  # the limit of an expression is checked where it is bound
+
+
+def test_selectors_of_a_condition_cannot_take_long() -> None:
+    names = {"a" * 60 + "b": {"x": 1}}
+    began = time.monotonic()
+    outcomes(rule("long", **names, condition="1 of " + "a*" * 40 + "c"))
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text", [BOMB, "a: *a", "- title: x\n- y", "a: !!python/object:os.system x", "{", "\x00", "a: 1\na: 2"]
+)
+def test_a_file_that_cannot_be_read_is_refused_as_a_whole(text: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(PatternProcessorError):
+        outcomes(text)
+    assert time.monotonic() - began < 5
+
+
+def test_documents_have_their_lines() -> None:
+    documents = documents_of("title: a\ndetection: {}\n---\n# comment\n\ntitle: b\n---\n", "x.yml")
+    assert [(one.place, one.id) for one in documents] == [("x.yml:1", "a"), ("x.yml:6", "b")]
+
+
+def test_plain_numbers_are_those_of_pysigma() -> None:
+    (document,) = documents_of("title: a\nx: 0x10\ny: yes", "x.yml")
+    assert document.value == {"title": "a", "x": 16, "y": True}
+
+
+def test_actions_of_collections() -> None:
+    documents = documents_of(
+        "action: global\ntitle: all\nlevel: high\n---\nname: a\n---\naction: repeat\nname: b\n---\naction: reset\n---\nname: c",
+        "x.yml",
+    )
+    assert [dict(one.value) for one in documents] == [
+        {"name": "a", "title": "all", "level": "high"},
+        {"name": "b", "title": "all", "level": "high"},
+        {"name": "c"},
+    ]
+
+
+def test_errors_are_those_of_asterism() -> None:
+    with pytest.raises(AsterismError, match="unknown action"):
+        documents_of("action: explode", "x.yml")
