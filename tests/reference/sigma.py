@@ -55,7 +55,7 @@ def _item(key: str, values: Any, event: Event, keywords: Sequence[str]) -> bool:
 def _one(event: Event, field: str, value: Any, modifiers: Sequence[str]) -> bool:
     actual = event.get(field)
     if "exists" in modifiers:
-        return (actual is not None) == value
+        return (actual is not None) is value
     if value is None:
         return actual is None
     if actual is None:
@@ -68,9 +68,8 @@ def _one(event: Event, field: str, value: Any, modifiers: Sequence[str]) -> bool
         number = _as_number(actual)
         if number is None:
             return False
-        return {"lt": number < value, "lte": number <= value, "gt": number > value, "gte": number >= value}.get(
-            compared or "", number == value
-        )
+        answers = {"lt": number < value, "lte": number <= value, "gt": number > value, "gte": number >= value}
+        return bool(answers.get(compared or "", number == value))
     if isinstance(value, bool):
         return _as_text(actual).lower() == str(value).lower()
     if "re" in modifiers:
