@@ -12,6 +12,7 @@ See docs/decisions/0037.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Generator
 from functools import cache
@@ -39,6 +40,11 @@ TUTORIAL = ROOT / "docs" / "tutorial"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run slow tests and all documents that start Spark")
+
+
+def pytest_configure() -> None:
+    # Programs that end pytest, like `timeout`, must not leave what its fixtures have started.
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", 128 + signal.SIGTERM))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,6 +99,24 @@ def until(condition: Callable[[], object], query: Any = None, *, seconds: float 
             raise AssertionError("the query has ended") from query.exception()
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.01)
+
+
+_spawner = ThreadPoolExecutor(1, "spawner")
+
+
+def spawned(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """A program that ends with this process, also if that is killed: the kernel then kills it.
+
+    :param options: of :class:`subprocess.Popen`
+    """
+    ending = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # Linux has it
+    # For the kernel, the parent is the thread that starts a program. This one lives as long as the process.
+    return _spawner.submit(lambda: subprocess.Popen([*ending, *command], **options)).result()
+
+
+def clean_up_on_sigterm() -> None:
+    """Let ``timeout`` and ``kill`` end this program as an error would: what it has started and written is removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def kill_session(session: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Self
 
 import pyspark
 
-from tests.kit import JAVA, ROOT, kill_session, until
+from tests.kit import JAVA, ROOT, kill_session, spawned, until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE = 600.0
@@ -48,7 +47,7 @@ class Process:
         }
         program = SPARK_HOME / "bin" / command[0]
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = spawned(
                 [str(program) if program.exists() else command[0], *command[1:]],
                 env=os.environ | environment, cwd=folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

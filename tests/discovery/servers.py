@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.kit import spawned
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -48,9 +50,9 @@ def other_user(*names: str) -> pwd.struct_passwd | None:
 def started(
     user: pwd.struct_passwd | None, folder: Path, program: str | Path, *arguments: object
 ) -> subprocess.Popen[bytes]:
-    """A program under another user, in *folder*, which has its output."""
+    """A program under another user, in *folder*, which has its output. It ends with this process."""
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
+        return spawned(
             [str(program), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -7,7 +7,6 @@ One program runs a query of each kind: see ``victim.py``. Other kinds and points
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from tests.end_to_end.victim import (
     query_of,
     sinks,
 )
-from tests.kit import ROOT
+from tests.kit import ROOT, spawned
 from tests.nemesis.queries import QUERIES, Query, WindowQuery
 from tests.nemesis.replay import check, history, keep_operator, kept_operator
 
@@ -85,7 +84,7 @@ def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path, *, new_key
     for point in found.points:
         more = [NEW_KEY] if new_key and point == SINK else []
         with (folder / "stderr").open("wb") as log:
-            victim = subprocess.Popen(
+            victim = spawned(
                 [sys.executable, "-m", "tests.end_to_end.victim", str(folder), point, *kinds, *more],
                 env=environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

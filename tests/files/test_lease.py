@@ -92,6 +92,32 @@ def test_files_that_are_no_claims_are_ignored(tmp_path: Path) -> None:
     lease.release()
 
 
+def test_slow_storage_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal takes longer than half of the expiry: on a network that loses packets, or a busy machine."""
+    expiry = 0.4
+    lease = Lease(str(tmp_path), "the checkpoint /c", expiry=expiry)
+    monkeypatch.setattr(Lease, "_keep_renewing", lambda lease: None)
+    lease.acquire()
+    seconds, looked = 0.6 * expiry, 0
+
+    def slow(lease: Lease) -> list[lease_module._Claim]:
+        nonlocal looked
+        looked += 1
+        time.sleep(seconds)
+        return lease._local_claims()
+
+    monkeypatch.setattr(Lease, "_claims", slow)
+    time.sleep(seconds)
+    lease.check()
+    assert looked == 1
+    seconds = 1.1 * expiry  # then it says nothing about the present
+    time.sleep(expiry)
+    monkeypatch.setattr(lease_module, "_PATIENCE", expiry)
+    with pytest.raises(TimeoutError, match="the lease of the checkpoint /c cannot be renewed in"):
+        lease.check()
+    lease.release()
+
+
 # ---------------------------------------------------------------------- any order of steps of several processes
 
 
@@ -228,6 +254,7 @@ def test_two_processes_never_hold_it_at_once(seed: int, monkeypatch: pytest.Monk
                     simulation.sleep(1)
                     lease._renew_once()
                     lease.check()
+                    assert not any(works(other) for other in leases if other is not lease), (seed, simulation.now)
                 if random.random() < 0.5:
                     lease.release()
             except CheckpointInUseError:

@@ -14,6 +14,7 @@ from tests.discovery.servers import NoServerError
 from tests.hosts.cluster import Cluster
 from tests.hosts.namespaces import check_machine
 from tests.hosts.runs import FAULTS, SCENARIOS, Outcome, Scenario, outcome
+from tests.kit import clean_up_on_sigterm
 from tests.servers.jars import jars
 
 _ROW = "{:45}{:>8}{:>8}{:>10}{:>13}{:>9}"
@@ -29,6 +30,7 @@ def main() -> int:
     cli.add_argument("--files", type=int, default=8, help="micro-batches with data")
     cli.add_argument("--keep", action="store_true", help="keep the folders of the hosts")
     args = cli.parse_args()
+    clean_up_on_sigterm()
     try:
         check_machine()
         for name in ("hdfs", "s3a", "kafka", "broker"):
@@ -64,7 +66,7 @@ def _outcomes(
                 begin, result = time.monotonic(), None
                 try:
                     if cluster is None:
-                        cluster = hosts.enter_context(Cluster(keep=keep))
+                        cluster = hosts.enter_context(Cluster(scenario.seconds, keep=keep))
                     result = outcome(cluster, scenario, files)
                 except Exception:
                     traceback.print_exc()

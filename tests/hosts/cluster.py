@@ -21,12 +21,8 @@ MASTER_PORT = 7077
 WORKERS = ("worker1", "worker2", "worker3")
 _NAMES = ("storage", "master", "driver1", "driver2", *WORKERS, "worker4", "kafka", "s3")
 _CLASS = "org.apache.spark.deploy"
-SECONDS = 10
+LOST_AFTER = 10
 """After so many seconds without an answer, a host counts as lost. Spark's default is two minutes."""
-DAEMONS = (
-    f"{JAVA} -Dspark.worker.timeout={SECONDS} -Dspark.network.timeout={SECONDS}s -Dspark.network.timeoutInterval=2s"
-    " -Dspark.rpc.io.enableTcpKeepAlive=true"
-)
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,23 +31,16 @@ SETTINGS = {
     "spark.executor.memory": "640m",
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": JAVA,
-    "spark.network.timeout": f"{SECONDS}s",
     "spark.network.timeoutInterval": "2s",
-    "spark.executor.heartbeatInterval": "2s",
     "spark.rpc.io.enableTcpKeepAlive": "true",  # else nobody notices that the host of the driver is gone
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "1s",
-    "spark.files.fetchTimeout": f"{SECONDS}s",
     "spark.task.maxFailures": "8",
     "spark.excludeOnFailure.enabled": "true",
     "spark.excludeOnFailure.timeout": "30s",
     "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "1",
     "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "1",
-    # Attempts of Hadoop's client to reach a name node or data node.
-    "spark.hadoop.ipc.client.connect.timeout": "3000",
     "spark.hadoop.ipc.client.connect.max.retries.on.timeouts": "2",
-    "spark.hadoop.ipc.client.rpc-timeout.ms": "5000",
-    "spark.hadoop.dfs.client.socket-timeout": "5000",
     "spark.hadoop.dfs.client.use.datanode.hostname": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
@@ -61,11 +50,28 @@ SETTINGS = {
 """Of a session. The address of the driver and the default file system are not among them."""
 
 
-class Cluster:
-    """Hosts with a running HDFS, a master and three workers with one core each."""
+def timeouts(seconds: int) -> Mapping[str, str]:
+    """The settings of a session with which a host counts as lost that does not answer for so long."""
+    return {
+        "spark.network.timeout": f"{seconds}s",
+        "spark.executor.heartbeatInterval": f"{seconds // 5}s",
+        "spark.files.fetchTimeout": f"{seconds}s",
+        # Of Hadoop's client, to reach a name node or data node.
+        "spark.hadoop.ipc.client.connect.timeout": str(seconds * 300),
+        "spark.hadoop.ipc.client.rpc-timeout.ms": str(seconds * 500),
+        "spark.hadoop.dfs.client.socket-timeout": str(seconds * 500),
+    }
 
-    def __init__(self, seed: int = 0, keep: bool = False) -> None:
-        self.hosts = Hosts(_NAMES, seed, keep)
+
+class Cluster:
+    """Hosts with a running HDFS, a master and three workers with one core each.
+
+    :param seconds: after which a host counts as lost that does not answer
+    """
+
+    def __init__(self, seconds: int = LOST_AFTER, seed: int = 0, keep: bool = False) -> None:
+        self.seconds = seconds
+        self.hosts = Hosts(_NAMES, seed, keep, attempts=6 if seconds == LOST_AFTER else 15)
         self.here = self.hosts.here
         self.runs = 0
         """How many queries there have been."""
@@ -123,7 +129,10 @@ class Cluster:
         return {
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": host.address,
-            "SPARK_DAEMON_JAVA_OPTS": DAEMONS,
+            "SPARK_DAEMON_JAVA_OPTS": (
+                f"{JAVA} -Dspark.worker.timeout={self.seconds} -Dspark.network.timeout={self.seconds}s"
+                " -Dspark.network.timeoutInterval=2s -Dspark.rpc.io.enableTcpKeepAlive=true"
+            ),
             "SPARK_DAEMON_MEMORY": "256m",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "PYSPARK_PYTHON": sys.executable,

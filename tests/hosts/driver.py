@@ -50,11 +50,14 @@ def sinks(query: Query) -> dict[str, Any]:
 def run(spark: SparkSession, query: Query) -> None:
     """Until the test says that the input ends, and to its end."""
     running = query.run(spark, sinks(query), trigger={"processingTime": "0 seconds"})
+    last = -1
     while running.isActive and not (query.folder / FINISH).exists():
         time.sleep(0.1)
         progress = running.lastProgress
-        if progress is not None:
-            (query.folder / PROGRESS).write_text(str(progress.batchId))
+        if progress is not None and progress.batchId > last:
+            last = progress.batchId
+            (query.folder / PROGRESS).write_text(str(last))
+            sys.stderr.write(f"micro-batch {last}: {json.dumps(progress.durationMs)}\n")
     if running.exception() is not None:
         raise running.exception()
     running.stop()

@@ -33,12 +33,14 @@ ip link set lo up
 cd /proc/sys/net/ipv4
 echo 5 > tcp_keepalive_time
 echo 2 > tcp_keepalive_intvl
-echo 6 > tcp_keepalive_probes
-echo 6 > tcp_retries2
+echo $ATTEMPTS > tcp_keepalive_probes
+echo $ATTEMPTS > tcp_retries2
 touch "$HERE/is-up"
 exec sleep infinity
 """
-"""The first process of a host. A connection to a host that is gone ends after 17 s without traffic, or after 25 s with some."""
+"""The first process of a host. With 6 attempts, a connection to a host that is gone ends after 17 s without traffic, or after
+25 s with some.
+"""
 
 
 def check_machine() -> None:
@@ -66,6 +68,7 @@ class Host:
         names = [f"{NET}.{other} {name}" for name, other in hosts.numbers.items()]
         (self.folder / "etc-hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
         environment = os.environ | {"ALL": str(hosts.all), "HERE": str(hosts.here), "NAME": name}
+        environment["ATTEMPTS"] = str(hosts.attempts)
         with (self.folder / "log").open("wb") as log:
             self._first = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork",
@@ -180,12 +183,14 @@ class Program:
 class Hosts:
     """Hosts by name, in one network. At the end they are gone, and their folders too.
 
-    :param numbers: the names that there may be, each with the last part of its address
+    :param names: that there may be
+    :param attempts: of TCP to send a packet, or to see whether the other host is there
+    :ivar numbers: the last part of the address of each name
     """
 
-    def __init__(self, names: Collection[str], seed: int = 0, keep: bool = False) -> None:
+    def __init__(self, names: Collection[str], seed: int = 0, keep: bool = False, attempts: int = 6) -> None:
         self.numbers = {name: number for number, name in enumerate(names, 1)}
-        self.keep = keep
+        self.keep, self.attempts = keep, attempts
         self.base = Path(tempfile.mkdtemp(prefix="asterism-hosts-"))
         self.all, self.here = self.base / "hosts", self.base / "here"
         self.all.mkdir()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.hosts import services
-from tests.hosts.cluster import WORKERS, Cluster
+from tests.hosts.cluster import LOST_AFTER, WORKERS, Cluster, timeouts
 from tests.hosts.driver import JOB, PROGRESS
 from tests.hosts.namespaces import Program
 from tests.hosts.network import Link
@@ -23,6 +23,7 @@ from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, kept_operator
 from tests.servers.s3 import BUCKET
 
 SEED = 7
+LOSS = "loss and delay"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Scenario:
     def passes(self) -> bool:
         """Whether the hosts can be used again."""
         return self.fault == "none" or self.fault.endswith(" s")
+
+    @property
+    def seconds(self) -> int:
+        """After how many without an answer a host counts as lost."""
+        return 120 if self.fault == LOSS else LOST_AFTER
 
     def __str__(self) -> str:
         place = "" if self.checkpoint == "hdfs" else f", checkpoint in {self.checkpoint.upper()}"
@@ -69,7 +75,12 @@ class Run:
         cluster.hdfs.shell("-mkdir", "-p", str(self.path))
         sources = [f"made/{self.name}/{source}" for source in self.query.sources]
         cluster.hdfs.shell("-put", "-p", *sources, str(self.path))
-        self.settings = {"spark.master": cluster.url, "spark.hadoop.fs.defaultFS": cluster.hdfs.uri}
+        self.settings = {
+            **timeouts(cluster.seconds),
+            "spark.master": cluster.url,
+            "spark.hadoop.fs.defaultFS": cluster.hdfs.uri,
+            "spark.hadoop.hadoop.tmp.dir": str(cluster.here / "tmp" / "hadoop"),  # S3A writes there what it uploads
+        }
         if isinstance(self.query, TopicQuery):
             self.settings |= cluster.serve("kafka", made)
         if self.checkpoint == "s3":
@@ -188,7 +199,9 @@ def server_cut_from_all(run: Run, name: str) -> None:
 
 
 def lossy(run: Run) -> None:
-    """All links lose and delay packets, until a micro-batch has ended that began meanwhile."""
+    """All links lose and delay packets, until a micro-batch has ended that began meanwhile. This takes minutes: a call takes a
+    second on average, and a file of HDFS some ten.
+    """
     hosts = run.cluster.hosts
     for host in hosts:
         host.link(LOSSY, *hosts)
@@ -219,7 +232,7 @@ FAULTS: dict[str, Fault] = {
     "storage cut from all 20 s": partial(server_cut_from_all, name="storage"),
     "kafka cut from all 20 s": partial(server_cut_from_all, name="kafka"),
     "s3 cut from all 20 s": partial(server_cut_from_all, name="s3"),
-    "loss and delay": lossy,
+    LOSS: lossy,
     "cut from driver": cut_from_driver,
     "cut from peers": cut_from_peers,
     "cut from storage": cut_from_storage,
@@ -233,7 +246,8 @@ SCENARIOS = [
     Scenario("rules", "none", "s3"),
     Scenario("rules", "s3 cut from all 20 s", "s3"),
     Scenario("kafka", "kafka cut from all 20 s"),
-    *(Scenario("pattern", fault) for fault in FAULTS if not fault.startswith(("none", "kafka", "s3"))),
+    *(Scenario("pattern", fault) for fault in FAULTS if not fault.startswith(("none", "kafka", "s3", LOSS))),
+    Scenario("sql", LOSS),  # which has a single output
     Scenario("rules", "driver lost"),
 ]
 

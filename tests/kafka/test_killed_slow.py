@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.kafka.victim import SELECT, SOURCE, TARGET, matches_of
-from tests.kit import ROOT, until
+from tests.kit import ROOT, spawned, until
 from tests.servers.kafka import Broker
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -42,7 +41,7 @@ class Victim:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         self.path = folder / f"log.{end}"
         with self.path.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = spawned(
                 [sys.executable, "-m", "tests.kafka.victim", broker.address, str(folder / "checkpoint"), end],
                 env=environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tests.kit import clean_up_on_sigterm
 from tests.nemesis.life import STORED, Fault, Life, drawn, points_of
 from tests.nemesis.queries import QUERIES
 from tests.nemesis.replay import Verdict
@@ -97,6 +98,7 @@ def main() -> int:
     )
     parser.add_argument("--lakes", action="store_true", help="rows also go to Delta and Iceberg, with Spark 4.1")
     options = parser.parse_args()
+    clean_up_on_sigterm()
     storage = STORAGES[options.checkpoint]() if options.checkpoint in STORAGES else None
     try:
         return lives(options, storage)
@@ -138,9 +140,14 @@ def lives(options: argparse.Namespace, storage: Storage | None) -> int:
     drawn_ones = drawn_lives(
         random.Random(options.seed), options.kills, options.faults, options.kinds.split(","), storage
     )
+    chosen = [one for one in drawn_ones if options.only in (None, one[0])]
+    if options.at_once == 1:  # in this thread, which SIGTERM ends
+        for one in chosen:
+            live(*one)
+        return tally.tell()
     with ThreadPoolExecutor(options.at_once) as executor:
-        for one in [executor.submit(live, *life) for life in drawn_ones if options.only in (None, life[0])]:
-            one.result()
+        for running in [executor.submit(live, *one) for one in chosen]:
+            running.result()
     return tally.tell()
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kit import spawned
 from tests.nemesis.queries import QUERIES, SECONDS
 from tests.nemesis.replay import FINISH, FINISHED, Verdict, check, check_lakes, kept_operator
 from tests.nemesis.storages import Checkpoint, Storage
@@ -157,7 +158,7 @@ class Life:
             environment = lakes.environment(INJECT) | {"NEMESIS_LAKES": "1"}
         environment |= {"NEMESIS": str(self.folder), "NEMESIS_JAVA": self.java}
         with (self.folder / "log").open("ab") as log:
-            self.victim = subprocess.Popen(
+            self.victim = spawned(
                 [sys.executable, "-m", "tests.nemesis.victim", str(self.folder), self.kind, str(self.seed)],
                 env=environment, stdout=log, stderr=log, start_new_session=True, cwd=ROOT,
             )  # fmt: skip

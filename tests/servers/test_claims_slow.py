@@ -14,18 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.discovery.servers import NoServerError
+from tests.kit import ROOT, spawned
 from tests.servers.faulty_http import Weather
 from tests.servers.hdfs import Hdfs
 from tests.servers.jars import jars
 from tests.servers.s3 import BUCKET, S3
 
 RACES = 200
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Race:
@@ -39,7 +38,7 @@ class Race:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         command = [sys.executable, "-m", "tests.servers.claimant", root, json.dumps(settings)]
         self.claimants = [
-            subprocess.Popen(
+            spawned(
                 command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": path, "CLASSPATH": classpath},
             )

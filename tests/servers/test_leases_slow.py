@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.discovery.servers import NoServerError
+from tests.kit import ROOT, spawned
 from tests.servers.faulty_http import Weather
 from tests.servers.hdfs import Hdfs
 from tests.servers.s3 import BUCKET, S3
 
-ROOT = Path(__file__).resolve().parents[2]
 EXPIRY = 8.0
 PROCESS = """
 import json, sys
@@ -44,7 +43,7 @@ for line in sys.stdin:
 
 class Claimant:
     def __init__(self, location: str, settings: Mapping[str, str]) -> None:
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[str] = spawned(
             [sys.executable, "-c", PROCESS, location, json.dumps(settings), str(EXPIRY)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT / "src")},

@@ -125,12 +125,17 @@ class Lease:
         """Check that this process still holds the lease, if it may have been paused.
 
         :raises LeaseLostError: another process has taken over
-        :raises OSError: the claims could not be read for two minutes
+        :raises OSError: the claims could not be read for two minutes, or only too slowly
         """
         since = _now()
         while self._lost is None and _now() - self._checked > self.expiry / 2:
+            start = _now()
             try:
                 self._renew_once()
+                if start <= self._checked and _now() - start < self.expiry:
+                    break  # nobody else can take over before that, however slow the storage is
+                if _now() - since > _PATIENCE:
+                    raise TimeoutError(f"the lease of {self.purpose} cannot be renewed in {self.expiry:g} seconds")
             except OSError:
                 if _now() - since > _PATIENCE:
                     raise
