@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asterism.cli.common.local_spark import files_to_read
+from asterism.cli.common.results import shown
 from asterism.cli.common.terminal import errors_explained
 from asterism.cli.main import main
-from asterism.cli.match import shown
 from asterism.errors import StreamDefinitionError
 from tests.kit import CORPUS
 

@@ -102,7 +102,7 @@ def test_an_error_is_said_without_a_traceback(any_event: Path, tmp_path: Path) -
 def check_problem(any_event: Path, tmp_path: Path, lines: str, options: list[str], problem: str) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text(lines + "\n", encoding="utf-8")
-    result = run("match", any_event, "--input", events, *options)
+    result = run("match", any_event, "--input", events, "--spark", *options)
     assert result.exit_code == 2
     assert result.stderr.startswith(problem)
     assert "Traceback" not in result.output

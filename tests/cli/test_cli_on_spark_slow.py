@@ -25,46 +25,41 @@ def test_each_partition_can_have_a_watermark(any_event: Path, tmp_path: Path) ->
 
 
 def test_stream_finds_what_batch_finds(brute_force: Path, tmp_path: Path) -> None:
-    batch = run("match", brute_force, *ON_SSH, "--out", tmp_path / "batch.parquet")
+    batch = run("match", brute_force, *ON_SSH, "--out", tmp_path / "batch.parquet", "--spark")
     stream = run("match", brute_force, *ON_SSH, "--out", tmp_path / "stream.parquet", "--stream")
     assert (batch.exit_code, stream.exit_code) == (0, 0), batch.output + stream.output
     found = rows_of(tmp_path / "batch.parquet")
     assert found
     assert rows_of(tmp_path / "stream.parquet") == found
     assert batch.stdout == f"{len(found)} matches written to {tmp_path / 'batch.parquet'}\n"
+    embedded = run("match", brute_force, *ON_SSH, "--out", tmp_path / "embedded.parquet")
+    assert (embedded.exit_code, rows_of(tmp_path / "embedded.parquet")) == (0, found)
 
 
 def test_timed_out_are_the_same_too(brute_force: Path, tmp_path: Path) -> None:
     options = [*ON_SSH, "--output", "timed_out", "--select", "COUNT(fails.*) AS fails", "--select", "timeout_time"]
-    run("match", brute_force, *options, "--out", tmp_path / "batch.parquet")
+    run("match", brute_force, *options, "--out", tmp_path / "batch.parquet", "--spark")
     run("match", brute_force, *options, "--out", tmp_path / "stream.parquet", "--stream")
     found = rows_of(tmp_path / "batch.parquet")
     assert found
     assert rows_of(tmp_path / "stream.parquet") == found
 
 
-def test_table_shows_the_first_rows_and_the_count(brute_force: Path) -> None:
-    result = run("match", brute_force, *ON_SSH, "--select", "LAST(login.user) AS who", "--limit", 1)
-    assert "24.151.103.17" in result.stdout
-    assert "elastic_user_0" in result.stdout
-    assert result.stdout.rstrip().endswith(" matches, the first 1 are shown")
-
-
-def test_text_is_read_as_event_time_and_lists_go_into_csv(any_event: Path, tmp_path: Path) -> None:
-    events, out = tmp_path / "events.jsonl", tmp_path / "out.csv"
+def test_csv_is_that_of_the_other_host(any_event: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
     events.write_text('{"k": "x \\"y\\"", "ts": "2020-01-01 00:00:01", "v": 1}\n', encoding="utf-8")
-    result = run("match", any_event, "--input", events, "--key", "k", "--time", "ts", "--out", out)
-    assert result.stdout == f"1 match written to {out}\n"
-    header, row = out.read_text(encoding="utf-8").splitlines()
-    assert header == "k,start_time,end_time,match_time,match_id,a"
-    assert row.startswith('"x ""y""",2020-01-01T00:00:01.000Z,')
-    assert '""ts"":""2020-01-01T00:00:01.000Z"",""v"":1' in row
+    for name, more in (("spark.csv", ["--spark"]), ("embedded.csv", [])):
+        result = run(
+            "match", any_event, "--input", events, "--key", "k", "--time", "ts", "--out", tmp_path / name, *more
+        )
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "spark.csv").read_text() == (tmp_path / "embedded.csv").read_text()
 
 
 def test_session_of_others_is_left_running(spark: SparkSession, any_event: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("v\n1\n", encoding="utf-8")
-    assert run("match", any_event, "--input", events).exit_code == 0
+    assert run("match", any_event, "--input", events, "--spark").exit_code == 0
     assert spark.range(3).count() == 3
 
 

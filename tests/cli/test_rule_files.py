@@ -156,8 +156,15 @@ def check_match(out: Path, rule: str, *options: str) -> None:
     assert (row["key"], dict(row["measures"]), row["events"]) == (["1.1.1.1"], {"user": "ann"}, None)
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
+def test_match(folder: Path) -> None:
+    options = ["--input", "events.csv", "--time", "ts"]
+    check_match(folder / "out.parquet", "rules.yaml#brute-force", *options)
+    check_match(folder / "out.parquet", "rules.yaml#burst #2", *options)
+    result = run("match", "rules.yaml#brute-force", *options)
+    assert "user=ann" in result.output
+    assert "processor_id" not in result.output
+
+
 def test_what_does_not_fit_a_rule() -> None:
     options = ["--input", "events.csv", "--time", "ts"]
     for rule, more, message in (

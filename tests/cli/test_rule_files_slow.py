@@ -14,7 +14,7 @@ folder = test_rule_files.folder
 
 
 def test_match(folder: Path) -> None:
-    options = ["--input", "events.csv", "--time", "ts"]
+    options = ["--input", "events.csv", "--time", "ts", "--spark"]
     check_match(folder / "out.parquet", "rules.yaml#brute-force", *options)
     check_match(folder / "out.parquet", "rules.yaml#burst #2", *options, "--stream")
 
@@ -23,7 +23,7 @@ def test_match(folder: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_match_with_the_key_and_the_measures_of_the_rule(folder: Path) -> None:
     """As in a query with rules: with the rule's key and measures, over a table and over a stream."""
-    options = ["--input", "events.csv", "--time", "ts"]
+    options = ["--input", "events.csv", "--time", "ts", "--spark"]
     out = folder / "out.parquet"
     check_match(out, "rules.yaml#brute-force", *options, "--stream")
     check_match(out, "rules.yaml#burst #2", *options)

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, read_stream, temporary_folder
-from asterism.cli.common.terminal import errors_explained, max_out_of_orderness_option, status_line, watermark_by_option
-from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
+from asterism.cli.common.results import limit_option, out_option, show_or_write
+from asterism.cli.common.terminal import (
+    MATCHING,
+    errors_explained,
+    max_out_of_orderness_option,
+    status_line,
+    watermark_by_option,
+)
+from asterism.cli.match import PartsSink
 from asterism.row_patterns.clause.clause import DialectName
 
 if TYPE_CHECKING:
@@ -77,17 +84,15 @@ def sql(
             for name, source in files.items():
                 batch = read_batch(spark, source)
                 frames[name] = read_stream(spark, source, batch.schema) if stream else batch
-            with status_line("matching (the first time on a machine, this compiles the kernel)"):
+            with status_line(MATCHING):
                 options = {
                     "max_out_of_orderness": max_out_of_orderness,
                     "watermark_by": watermark_by,
                     "dialect": dialect,
                 }
-                rows = _result(spark, statement, frames, options, folder).persist()
-                total = rows.count()
-            what = f"{total:,} {'row' if total == 1 else 'rows'}"
-            show_or_write(rows, rows, what, out, folder, limit, total=total)
-            rows.unpersist()
+                rows = _result(spark, statement, frames, options, folder).toArrow()
+        what = f"{rows.num_rows:,} {'row' if rows.num_rows == 1 else 'rows'}"
+        show_or_write(rows, rows, what, out, limit)
 
 
 def _result(

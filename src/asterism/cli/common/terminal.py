@@ -219,6 +219,9 @@ class Duration(click.ParamType[timedelta]):
             self.fail(f"{value!r} is out of range", param, ctx)
 
 
+MATCHING = "matching (the first time on a machine, this compiles the kernel)"
+
+
 def status_line(text: str) -> AbstractContextManager[Any]:
     console = stderr()
     return console.status(text) if console.is_terminal else nullcontext()
@@ -247,6 +250,11 @@ watermark_by_option = click.option(
     "--watermark-by",
     multiple=True,
     help="As in a stream: a column that distinguishes partitions, each of which has a watermark; can be repeated.",
+)
+
+
+spark_option = click.option(
+    "--spark", is_flag=True, help="Run on a local Spark, which needs Java, instead of in this process."
 )
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.common.local_spark import Files, files_to_read, local_spark, read_batch, with_event_time
+from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, with_event_time
 from asterism.cli.common.terminal import (
+    MATCHING,
     distinct,
     errors_explained,
     input_option,
     semantics_option,
+    spark_option,
     status_line,
     table_option,
     time_option,
     udfs_file_option,
 )
+from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from asterism.rules.checking.backtest import BacktestReport
@@ -72,10 +77,11 @@ lookup_option = click.option(
     "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of rules to show."
 )
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
+@spark_option
 def backtest(
     source: str, against: str | None, table: str, conditions: Sequence[str], limit: int, **options: Any
 ) -> None:
-    """Run rules over files of events, and compare what they find with what other rules find.
+    """Run rules over files of events, and compare what they find with what other rules find. Spark is not required.
 
     A rule that fails is disabled, and the others continue. Timestamps of rules are ignored. The exit status is 1 if a rule of
     SOURCE is refused, or if the condition of a --fail-if is true for a rule.
@@ -119,18 +125,18 @@ def _report(
     time: str | None,
     lookups: Sequence[tuple[str, str, str]],
     semantics: str,
+    spark: bool,
     **more: Any,
 ) -> BacktestReport:
     """:param more: other options of :meth:`asterism.CEP.backtest`"""
+    from asterism.cep import CEP
     from asterism.discovery.sources.lookup_sources import lookups_of
+    from asterism.streams.keyed_stream import KeyedStream
 
-    files = [files_to_read(path) for path in inputs]
-    with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
-        from asterism.cep import CEP
-        from asterism.streams.keyed_stream import KeyedStream
-
+    with local_spark() if spark else nullcontext() as session, status_line(MATCHING):
+        events = history_table(inputs, time) if session is None else history_frame(session, inputs, time)
         return CEP.backtest(
-            KeyedStream(history_frame(spark, files, time), key=keys, time=time),
+            KeyedStream(events, key=keys, time=time),
             rules,
             others,
             lookups=lookups_of(lookups),
@@ -139,9 +145,26 @@ def _report(
         )
 
 
-def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:
+def history_table(paths: Sequence[Path], time: str | None) -> pa.Table:
+    """The events of several files or folders, without Spark.
+
+    :raises StreamDefinitionError: they cannot be read, or a column has several types
+    """
+    import pyarrow as pa
+
+    from asterism.columns.event_files import read_events
+
+    tables = [read_events(path, time) for path in paths]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise StreamDefinitionError("the files of events do not fit together", str(error)) from None
+
+
+def history_frame(spark: SparkSession, paths: Sequence[Path], time: str | None) -> DataFrame:
     """The events of several files or folders."""
     from pyspark.sql import DataFrame
 
     both = partial(DataFrame.unionByName, allowMissingColumns=True)
-    return with_event_time(reduce(both, (read_batch(spark, source) for source in files)), time)
+    frames = [read_batch(spark, files) for files in map(files_to_read, paths)]
+    return with_event_time(reduce(both, frames), time)

@@ -1,15 +1,12 @@
-"""Backtests of the console, with Spark."""
+"""Backtests of the console, in the process of the test."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from asterism.cli.rules.backtest_worker import BacktestHandler
 from asterism.console.samples import SampleSettings
@@ -17,13 +14,7 @@ from asterism.errors import AsterismError
 from tests.console.kit import EVENTS, HOSTILE, graph
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
-
-
-def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_path: Path, stack: ExitStack) -> None:
+def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
     rows = [
         dict(zip(("ts", "user", "kind", "price"), line.split(","), strict=True)) for line in EVENTS.splitlines()[1:]
     ]
@@ -33,14 +24,12 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "users.csv").write_text("name,is_watched\nann,false\n")
     lookups = (("users", str(tmp_path / "users.csv"), "name=user"),)
-    handler = stack.enter_context(
-        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts", lookups=lookups)))
-    )
+    handler = BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts", lookups=lookups))
     progress: list[Any] = []
     new = graph(version=2, condition="kind = 'a' AND users.is_watched IS NOT FALSE", select=["second.price AS price"])
     request = {"rule": new, "against": graph(select=["second.price AS price"])}
     found = json.loads(json.dumps(handler(request, progress.append)))
-    assert progress[0] == {"stage": "starting Spark"}
+    assert progress[0] == {"stage": "reading the history"}
     assert (found["events"], found["days"], found["compared"]) == (6, 2, True)
     rule = found["rule"]
     assert (rule["matches"], rule["old_matches"]) == (1, 2)
@@ -56,8 +45,6 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
     refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, progress.append)
     assert "nosuch" in refused["rule"]["refused"]
-    handler = stack.enter_context(
-        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch")))
-    )
+    handler = BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch"))
     with pytest.raises(AsterismError, match="nosuch"):
         handler(request, progress.append)
