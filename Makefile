@@ -27,8 +27,9 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## find the attacks in a real SSH log
-	$(BIN)/asterism demo $(ARGS)
+demo: setup ## find the attacks in a real SSH log, in this process and over a stream on Spark
+	@$(BIN)/asterism compile patterns
+	$(BIN)/asterism demo --spark $(ARGS)
 
 example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a broker, Spark 4.1 and the jars are downloaded
 	@sh scripts/kafka_demo.sh $(ARGS)

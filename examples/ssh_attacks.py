@@ -1,18 +1,26 @@
-"""The attacks in a real SSH log, which Spark reads as a stream: in twelve parts, as if they were just arriving.
+"""The attacks in a real SSH log: in this process, without Spark; or, with ``--stream``, as a stream on Spark.
 
 Passwords that were guessed in ten minutes, and sessions left open for eight hours, of which no line of the log says anything.
-A query ends with the log, but time does not go on (``drain=False``): a session that was opened just before is not left open.
+Spark reads the log in twelve parts, as if they were just arriving. A query ends with the log, but time does not go on
+(``drain=False``): a session that was opened just before is not left open.
 """
 
+from __future__ import annotations
+
 import os
+import sys
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+import duckdb
+import pyarrow as pa
 
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, timeline
-from asterism.sinks import FileSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 LOG = Path(__file__).resolve().parent / "data" / "ssh_auth.csv"
 COLUMNS = (
@@ -40,7 +48,16 @@ def cut_log(folder: Path, parts: int = 12) -> None:
         os.utime(folder / f"{part}.csv", (part, part))  # Spark reads the oldest file first
 
 
+def find_in_table(pattern: Pattern) -> pa.Table:
+    """The matches in the whole log, in this process."""
+    log = duckdb.read_csv(str(LOG)).filter("event IN ('failed', 'accepted')")
+    return CEP.pattern(KeyedStream(log, "ip", time="ts", order_by=["event_id"]), pattern).matches
+
+
 def find(events: DataFrame, pattern: Pattern, folder: Path) -> DataFrame:
+    """The matches in a stream, on Spark."""
+    from asterism.sinks import FileSink
+
     def write(matches: DataFrame, batch_id: int) -> None:
         sink(matches, batch_id)
         print(f"micro-batch {batch_id}: {spark.read.parquet(sink.path).count()} found so far")
@@ -51,7 +68,10 @@ def find(events: DataFrame, pattern: Pattern, folder: Path) -> DataFrame:
     return spark.read.parquet(sink.path).drop("batch").orderBy("start_time")
 
 
-if __name__ == "__main__":
+def stream() -> None:
+    """Both patterns over a stream, on Spark."""
+    from pyspark.sql import SparkSession
+
     session = SparkSession.builder.appName("ssh attacks").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     with TemporaryDirectory() as work:
         cut_log(Path(work, "log"))
@@ -60,6 +80,21 @@ if __name__ == "__main__":
         attacks.selectExpr("ip", "start_time", "size(fails) AS failures", "login[0].user AS user", "end_time").show()
         sessions = find(log, LEFT_OPEN, Path(work, "sessions"))
         sessions.selectExpr("ip", "start_time AS login", "login[0].user AS user", "login[0].port AS port").show()
-        Path("ssh_attacks.svg").write_text(timeline(attacks, "ip").to_svg(), encoding="utf-8")
         Path("ssh_sessions.svg").write_text(timeline(sessions, "ip", end="match_time").to_svg(), encoding="utf-8")
         session.stop()
+
+
+def table() -> None:
+    """The guessed password over the whole log."""
+    attacks = find_in_table(GUESSED)
+    for attack in attacks.to_pylist():
+        fails, [login] = attack["fails"], attack["login"]
+        print(f"{attack['ip']}: {len(fails)} failures from {attack['start_time']}, then a login as {login['user']}")
+    Path("ssh_attacks.svg").write_text(timeline(attacks, "ip").to_svg(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "--stream" in sys.argv:
+        stream()
+    else:
+        table()

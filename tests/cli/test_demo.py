@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import tomllib
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -13,24 +14,44 @@ from click.testing import CliRunner
 
 from asterism.cli import demo
 from asterism.cli.main import main
+from examples import ssh_attacks
 from tests.kit import ROOT
 
 
 def test_the_program_of_the_checkout_is_run_in_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[list[str]] = []
+
     def run(path: str, run_name: str) -> None:
         assert (path, run_name) == (str(ROOT / "examples" / "ssh_attacks.py"), "__main__")
+        ran.append(sys.argv[1:])
         Path("found.svg").touch()
 
     monkeypatch.setattr(runpy, "run_path", run)
     monkeypatch.setattr(demo, "local_spark", nullcontext)
     monkeypatch.chdir(ROOT)
-    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "somewhere")])
-    assert result.exit_code == 0, result.output
-    assert result.output.splitlines() == [
+    shown = [
         f"a picture: {tmp_path}/somewhere/found.svg",
         "the same question as a command:",
         "  asterism match examples/patterns/brute_force.json --input examples/data/ssh_auth.csv --key ip --time ts",
     ]
+    for options, first, runs in (
+        ([], [], [[]]),
+        (["--spark"], ["the same pattern over a stream, on Spark:"], [[], ["--stream"]]),
+    ):
+        ran.clear()
+        result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "somewhere"), *options])
+        assert result.exit_code == 0, result.output
+        assert result.output.splitlines() == [*first, *shown]
+        assert ran == runs
+
+
+def test_the_attack_is_found_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with chdir(tmp_path):
+        ssh_attacks.table()
+        assert (tmp_path / "ssh_attacks.svg").read_text(encoding="utf-8").count("<title>fails: ") == 147
+    assert capsys.readouterr().out == (
+        "24.151.103.17: 147 failures from 2017-03-30 15:54:19, then a login as elastic_user_0\n"
+    )
 
 
 def test_the_installed_program_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from contextlib import chdir
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +23,11 @@ PROGRAM = "ssh_attacks.py"
     show_default=True,
     help="The folder for the pictures.",
 )
-def demo(out: Path) -> None:
-    """Find the attacks in a real SSH log, with two patterns over a stream.
+@click.option("--spark", is_flag=True, help="Then match the same pattern, and another one, over a stream on Spark.")
+def demo(out: Path, spark: bool) -> None:
+    """Find the attacks in a real SSH log.
 
-    The log is read file by file, as if it were just arriving. On a slow machine, the demo takes some minutes.
+    With --spark, the log is then read file by file, as if it were just arriving. On a slow machine, that takes some minutes.
     """
     program = find_program()
     if program is None:
@@ -33,12 +35,25 @@ def demo(out: Path) -> None:
             "the demo is not installed: install Asterism from a wheel, or run make demo in a checkout"
         )
     out.mkdir(parents=True, exist_ok=True)
-    with local_spark(), chdir(out):
-        runpy.run_path(str(program), run_name="__main__")
+    with chdir(out):
+        _run(program)
+        if spark:
+            click.echo("the same pattern over a stream, on Spark:")
+            with local_spark():
+                _run(program, "--stream")
     for picture in sorted(out.glob("*.svg")):
         click.echo(f"a picture: {picture}")
     pattern, log = (_shown(program.parent / name) for name in ("patterns/brute_force.json", "data/ssh_auth.csv"))
     click.echo(f"the same question as a command:\n  asterism match {pattern} --input {log} --key ip --time ts")
+
+
+def _run(program: Path, *arguments: str) -> None:
+    before = sys.argv
+    sys.argv = [str(program), *arguments]
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    finally:
+        sys.argv = before
 
 
 def find_program() -> Path | None:
