@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.time import DAY
+from asterism.embedded.batches import check_table
 from asterism.embedded.tables import Outputs, run_key_groups, write
 from asterism.files.file_systems import is_path
 from asterism.operators.operator import EVENTS, Arrival
@@ -45,10 +46,12 @@ class ArrowPatternProcessorStream(PatternProcessorStream[pa.Table]):
         return FolderStore(str(Path(location).absolute()) if is_path(location) else location)
 
     def _output(self, name: str, without: frozenset[str]) -> pa.Table:
+        check_table(self.stream)
         operator = self._checked_operator(self._current_rules(without), [name], without)
         return self._rows(operator)[name]
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions, without: frozenset[str]) -> None:
+        check_table(self.stream)
         operator = self._checked_operator(self._current_rules(without), sinks, without)
         write(operator.output_schemas, lambda: self._rows(operator), sinks)
 
@@ -76,6 +79,7 @@ def backtest(
     examples: int,
 ) -> Backtest[pa.Table]:
     """See :meth:`asterism.CEP.backtest`."""
+    check_table(stream)
 
     def run(
         operator: DynamicCepOperator, store: SingleSetStore, rows: Sequence[tuple[str, str, bool, str]]
