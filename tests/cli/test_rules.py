@@ -374,8 +374,40 @@ def test_a_promoted_version_of_a_table_is_the_only_one_in_use(table: str, new: P
     done("promote", table, "a")
     assert shadows_in(table) == [("a", 3, False)]
     assert [row[2] for row in cells(done("list", table))] == ["older", "off", "on", "off"]
+    for _ in range(2):
+        done("enable", table, "a")
+        assert shadows_in(table) == [("a", 3, False)]
+        done("disable", table, "a")
+
+
+def test_enabling_a_rule_restores_the_version_that_was_in_use(table: str, new: Path) -> None:
+    """Not the highest one, if the rule was rolled back."""
+    for version in (1, 2, 3):
+        done("add", table, written(new, rule("a", version)))
+    done("rollback", table, "a", "--version", 1)
+    done("disable", table, "a")
+    done("disable", table, "a")
+    assert in_use(table) == {}
+    assert done("enable", table, "a") == "a version 1 enabled\n"
+    assert in_use(table) == {"a": 1}
+    done("enable", table, "a", "--version", 3)
+    done("disable", table, "a", "--version", 3)
+    assert in_use(table) == {"a": 1}
+    assert done("enable", table, "a") == "a version 1 enabled\n", "version 3 was withdrawn"
+    done("disable", table, "a", "--version", 1)
     done("enable", table, "a")
-    assert shadows_in(table) == [("a", 2, True), ("a", 5, False)]
+    assert in_use(table) == {"a": 1}
+
+
+def test_a_table_of_an_earlier_release_does_not_guess_which_version_to_enable(table: str, new: Path) -> None:
+    with sqlite3.connect(table.removeprefix("sqlite:///")) as connection:
+        connection.execute("ALTER TABLE pattern_processors DROP COLUMN withdrawn")
+    for version in (1, 2):
+        done("add", table, written(new, rule("a", version)))
+    done("disable", table, "a")
+    assert "it is not known which of the versions 1, 2 of 'a' was in use" in failed("enable", table, "a")
+    assert done("enable", table, "a", "--version", 1) == "a version 1 enabled\n"
+    assert done("enable", table, "a") == "a version 1 enabled\n"
 
 
 def test_a_table_of_an_earlier_release_has_no_shadows(tmp_path: Path, new: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -68,6 +69,8 @@ class Model:
     def __init__(self, keeps_versions: bool) -> None:
         self.keeps_versions = keeps_versions
         self.rules: dict[tuple[str, int], New] = {}
+        self.withdrawn: set[tuple[str, int]] = set()
+        """The versions that were disabled while their rule stayed enabled."""
 
     def of(self, id: str, shadow: bool | None = None, version: int | None = None) -> list[New]:
         return [
@@ -76,12 +79,19 @@ class Model:
             if one.id == id and shadow in (None, one.shadow) and version in (None, one.version)
         ]
 
-    def put(self, *rules: New) -> None:
-        self.rules |= {(one.id, one.version): one for one in rules}
+    def put(self, *rules: New, new: bool = False) -> None:
+        for one in rules:
+            there = self.rules.get((one.id, one.version))
+            if new or one.enabled:
+                self.withdrawn.discard((one.id, one.version))
+            elif there is not None and there.enabled:
+                self.withdrawn.add((one.id, one.version))
+            self.rules[one.id, one.version] = one
 
     def drop(self, *rules: New) -> None:
         for one in rules:
             del self.rules[one.id, one.version]
+            self.withdrawn.discard((one.id, one.version))
 
     def found(self, id: str, version: int | None = None) -> list[New]:
         if not self.of(id, None, version):
@@ -120,7 +130,7 @@ class Model:
             highest = [other for other in self.enabled(one.id, one.shadow) if other != there][-1:]
             if any(other.version > one.version and not one.fits(other) for other in highest):
                 raise Refused
-            self.put(one)
+            self.put(one, new=True)
         for slot, those in slots.items() if is_complete else ():
             versions = {one.version for one in those}
             if self.keeps_versions:
@@ -141,13 +151,23 @@ class Model:
 
     def disable(self, ids: list[str], version: int | None) -> None:
         for id in ids:
+            were_enabled = {one for one in self.of(id) if one.enabled}
             self.put(*(one._replace(enabled=False) for one in self.found(id, version)))
+            if were_enabled and not any(one.enabled for one in self.of(id)):
+                versions = {(one.id, one.version) for one in were_enabled}
+                self.withdrawn |= {(one.id, one.version) for one in self.of(id)}
+                self.withdrawn -= versions
 
     def enable(self, ids: list[str], version: int | None) -> None:
         for id in ids:
-            self.found(id, version)
+            named = self.found(id, version)
+            if version is None and self.keeps_versions:
+                in_use = {one.shadow for one in named if one.enabled}
+                candidates = [one for one in named if not one.enabled and one.shadow not in in_use]
+                candidates = [one for one in candidates if (one.id, one.version) not in self.withdrawn]
+                named = [one for one in named if one.enabled or one in candidates] or named
             for shadow in (False, True):
-                used = in_turn(self.of(id, shadow, version))
+                used = in_turn([one for one in named if one.shadow == shadow])
                 above = [one for one in self.of(id, shadow) if used and one.version > used[-1].version]
                 self.put(*(one._replace(enabled=True) for one in used), *(one._replace(enabled=False) for one in above))
                 enabled = self.enabled(id, shadow)
@@ -199,16 +219,23 @@ def shown(rules: RuleSet) -> set[New]:
     }
 
 
+def as_stored(rules: RuleSet) -> RuleSet:
+    """A table records which versions were withdrawn; documents do not."""
+    if not rules.keeps_versions:
+        return rules
+    return replace(rules, rules=tuple(replace(rule, withdrawn=bool(rule.withdrawn)) for rule in rules.rules))
+
+
 @pytest.mark.parametrize("keeps_versions", [False, True])
 @given(changes=CHANGES)
 def test_a_change_does_what_the_model_does(keeps_versions: bool, changes: list[Any]) -> None:
     rules, model = RuleSet(keeps_versions=keeps_versions), Model(keeps_versions)
     for what, *arguments in changes:
-        before, rules_before = dict(model.rules), shown(rules)
+        before, withdrawn, rules_before = dict(model.rules), set(model.withdrawn), shown(rules)
         try:
             getattr(model, what)(*arguments)
         except Refused:
-            model.rules = before
+            model.rules, model.withdrawn = before, withdrawn
             given = arguments if what not in ("add", "put_all") else [[one.addition() for one in arguments[0]]]
             with pytest.raises(AsterismError):
                 getattr(rules, what)(*given)
@@ -222,4 +249,18 @@ def test_a_change_does_what_the_model_does(keeps_versions: bool, changes: list[A
             assert after.is_same(rules) or shown(after) != rules_before
         used = [one for one in shown(replace(after, rules=tuple(after.used()))) if one.enabled]
         assert all(one is two or one[:2] != two[:2] or one.fits(two) for one in used for two in used)
-        rules = after
+        rules = as_stored(after)
+
+
+@given(changes=CHANGES)
+def test_disabling_and_enabling_a_rule_of_a_table_restores_what_was_in_use(changes: list[Any]) -> None:
+    rules = RuleSet(keeps_versions=True)
+    for what, *arguments in changes:
+        given = arguments if what not in ("add", "put_all") else [[one.addition() for one in arguments[0]]]
+        with suppress(AsterismError):
+            rules = as_stored(getattr(rules, what)(*given)[0])
+        for id in {rule.id for rule in rules.rules if rule.enabled}:
+            in_use = [(rule.version, rule.shadow) for rule in rules.used() if rule.id == id and rule.enabled]
+            disabled = as_stored(rules.disable([id])[0])
+            enabled = disabled.enable([id])[0]
+            assert in_use == [(rule.version, rule.shadow) for rule in enabled.used() if rule.id == id and rule.enabled]

@@ -212,7 +212,7 @@ def test_too_many_rows_interrupt(place: SqlitePlace, monkeypatch: pytest.MonkeyP
 def test_too_much_text_interrupts(place: SqlitePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it is read; what each row has is bounded, too."""
     place.write([rule("a"), rule("b")])
-    length = 2 * (len("a") + len("1") + len(json.dumps(graph())) + len("0") + len("0") + len("1"))
+    length = 2 * (len("a") + len("1") + len(json.dumps(graph())) + len("0001"))
     monkeypatch.setattr(module, "MAX_TOTAL", length)
     assert len(found_in(place)) == 2
     change(place, """UPDATE pattern_processors SET function = 'f' WHERE id = 'a'""")

@@ -359,7 +359,7 @@ def disable(source: str, table: str, ids: Sequence[str], version: int | None) ->
 @click.option(
     "--version",
     type=int,
-    help="Enable this version; higher versions are disabled.  [default: the highest, and those before it in turn]",
+    help="Enable this version; higher versions are disabled.  [default: what was in use when the rule was disabled]",
 )
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Enable rules and their shadows."""

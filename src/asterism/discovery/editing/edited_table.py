@@ -75,6 +75,7 @@ class _Target:
                 for name, value, former in (
                     ("enabled", rule.enabled, known[number].enabled),
                     ("shadow", rule.shadow, known[number].shadow),
+                    ("withdrawn", rule.withdrawn, known[number].withdrawn),
                 )
                 if value != former
             }
@@ -214,8 +215,9 @@ class SqlRules(KeptRules):
             form.check_size(connection)
             ids = None
         # Equal tables have equal texts and tags, whatever the order of their rows.
-        items = sorted(map(_item_in, form.rows(connection, ids)), key=_order)
-        return RuleSet.of(items, self.table, keeps_versions=True)
+        rows = sorted(((_item_in(row), _withdrawn(row)) for row in form.rows(connection, ids)), key=lambda row: _order(row[0]))
+        rules = (StoredRule(item, self.table, number, withdrawn) for number, (item, withdrawn) in enumerate(rows))
+        return RuleSet(tuple(rules), self.table, keeps_versions=True)
 
 
 def _number(rule: Rule) -> int:
@@ -229,6 +231,16 @@ def _item_in(row: Row) -> dict[str, Any]:
     except PatternProcessorError:
         version = row["version"] or ""
         return {"id": row["id"], "version": int(version) if version.isdecimal() else None, "row": dict(row)}
+
+
+def _withdrawn(row: Row) -> bool | None:
+    """Whether a version was disabled while its rule stayed enabled; None: the table has no column that records it."""
+    if "withdrawn" not in row:
+        return None
+    try:
+        return flag(row, "withdrawn", default=False)
+    except PatternProcessorError:
+        return False
 
 
 def _order(item: Mapping[str, Any]) -> tuple[str, int, str]:

@@ -146,11 +146,13 @@ class StoredRule(ItemInSlot):
     :param item: its JSON form, with ``"enabled": false`` if it is disabled
     :param where: the document or the table
     :param number: its position there; None: it is new
+    :param withdrawn: whether it was disabled while its rule stayed enabled; None: the place does not record it
     """
 
     item: Any
     where: str = ""
     number: int | None = None
+    withdrawn: bool | None = None
 
     @cached_property
     def id(self) -> str:
@@ -304,24 +306,28 @@ class RuleSet:
         return draft.done(), [done_text(id, version, "removed") for id in ids]
 
     def disable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
-        """Disable rules, or one version of them. A table may then have an earlier version that is in use."""
+        """Disable rules, or one version of them. A table may then have an earlier version that is in use; if none is, it records
+        which ones were.
+        """
         draft = _Draft(self, ids)
         for id in ids:
             # All versions are disabled, because otherwise another one would come into use.
-            for at in draft.find(id, version):
-                draft.enable(at, False)
+            draft.disable(id, version)
         return draft.done(), [done_text(id, version, "disabled") for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
-        """Use the highest version of each rule and its highest shadow, with the versions before it that come into force in turn;
-        or *version* and none above it.
+        """Use *version* of each rule and none above it. Without *version*, use the versions that were in use when the rule was
+        disabled: the highest version and the highest shadow that were not withdrawn, with the versions before them that come into
+        force in turn.
         """
         draft, done = _Draft(self, ids), []
         for id in ids:
-            draft.find(id, version)
+            named = [*draft.find(id, version).values()]
+            if version is None and self.keeps_versions:
+                named = _last_used(named)
             for shadow in (False, True):
                 slot = draft.in_slot((id, shadow))
-                wanted = [rule for rule in slot.values() if rule.has_version(version)]
+                wanted = [rule for rule in named if rule.shadow == shadow]
                 if not wanted:
                     continue
                 chosen = {_number(rule) for rule in _in_turn(wanted)}
@@ -384,6 +390,22 @@ class _Draft:
         assert rule is not None
         if rule.item.get("enabled", True) is not enabled:
             self.put(at, {**rule.item, "enabled": enabled})
+            self.withdraw(at, not enabled)
+
+    def withdraw(self, at: int, withdrawn: bool) -> None:
+        rule = self.rules[at]
+        assert rule is not None
+        if rule.withdrawn is not None and rule.withdrawn is not withdrawn:
+            self.rules[at] = replace(rule, withdrawn=withdrawn)
+
+    def disable(self, id: str, version: int | None) -> None:
+        leaving, there = self.find(id, version), self.of_id(id)
+        were_enabled = {at for at, rule in there.items() if rule.enabled}
+        for at in leaving:
+            self.enable(at, False)
+        if were_enabled and were_enabled <= leaving.keys():
+            for at in there:
+                self.withdraw(at, at not in were_enabled)
 
     def of_id(self, id: str) -> dict[int, StoredRule]:
         return {at: rule for at in self.positions[id] if (rule := self.rules[at]) is not None}
@@ -536,6 +558,26 @@ def _number(rule: RuleVersion) -> int:
 def _used(versions: Sequence[StoredRule]) -> list[StoredRule]:
     """The enabled versions that come into force in turn; if none is enabled, the highest version."""
     return _in_turn(rule for rule in versions if rule.enabled) or [max(versions, key=_number)]
+
+
+def _last_used(versions: Sequence[StoredRule]) -> list[StoredRule]:
+    """The versions of a rule in a table that are enabled, or were before the rule was disabled.
+
+    :raises PatternProcessorError: the table does not record which ones
+    """
+    enabled = [rule for rule in versions if rule.enabled]
+    if any(rule.withdrawn is None for rule in versions):
+        if enabled or len(versions) == 1:
+            return enabled or list(versions)
+        numbers = ", ".join(str(number) for number in sorted(map(_number, versions)))
+        raise PatternProcessorError(
+            f"it is not known which of the versions {numbers} of {versions[0].id!r} was in use",
+            f"The table {versions[0].where!r} has no column withdrawn, which records it.",
+            "name the version; and add a column withdrawn BOOLEAN to the table",
+        )
+    in_use = {rule.shadow for rule in enabled}
+    kept = [rule for rule in versions if rule.enabled or not (rule.withdrawn or rule.shadow in in_use)]
+    return kept or list(versions)
 
 
 def _in_turn(versions: Iterable[StoredRule]) -> list[StoredRule]:

@@ -141,6 +141,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("rows", _TEXT),
         sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
+        sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
         schema=schema,
         mysql_charset=_CHARACTERS,
         mysql_collate=_COLLATION,
