@@ -41,6 +41,20 @@ def test_what_bounds_a_clause() -> None:
     assert (cost.states, cost.conditions, cost.bound) == (2, 2, "WITHIN INTERVAL '1' HOUR")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "bound"),
+    [
+        ("B", "1 event"),
+        ("A B", "2 events"),
+        ("A{1,3} (B | C C)? {- A -}", "6 events"),
+        ("^ PERMUTE(A, B) $", "2 events"),
+        ("A B*", None),
+    ],
+)
+def test_a_clause_is_bounded_by_its_longest_match(pattern: str, bound: str | None) -> None:
+    assert cost_of(PatternProcessor("a", 1, sql=f"PATTERN ({pattern})")).bound == bound
+
+
 def test_costs_are_shown(tmp_path: Path) -> None:
     rules = [rule("one"), sql_rule("clause"), sql_rule("bounded", maxPartialMatches=1_000), rule("off", enabled=False)]
     lines = done("validate", written(tmp_path / "rules.json", *rules), "--costs").splitlines()

@@ -18,7 +18,7 @@ from sqlglot import exp
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError
 from asterism.expressions import computed_columns
 from asterism.expressions.computed_columns import computed_sql, is_computed, sql_of_column
-from asterism.expressions.functions import NOT_PURE
+from asterism.expressions.functions import WITHOUT_PARENTHESES
 from asterism.expressions.parsing import AGGREGATES, Previous, not_pure, parse
 from asterism.expressions.routines.user_functions import UserFunctions, listed, listed_functions
 from asterism.expressions.translation import position_of
@@ -97,7 +97,7 @@ class Scope:
         field = self._find(node.this)
         if field is not None:
             return field
-        if node.name.lower() in NOT_PURE and not node.this.quoted:
+        if node.name.lower() in WITHOUT_PARENTHESES and not node.this.quoted:
             raise not_pure(node.name, text, position_of(node))
         raise ColumnNotFoundError.from_missing_and_available(node.name, names, f"in: {text}")
 

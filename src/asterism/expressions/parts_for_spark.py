@@ -15,10 +15,16 @@ from typing import NamedTuple
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
-from asterism.errors import ExpressionError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    UnknownFunctionError,
+    UnsupportedSyntaxError,
+)
 from asterism.expressions.computed_columns import PREFIX, EventPart, Names, PartFinder
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.functions import NOT_PURE
+from asterism.expressions.functions import NOT_PURE, WITHOUT_PARENTHESES
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import not_pure, subquery, tokenize, window_function
 from asterism.expressions.structure import NOT_WORDS, is_name, structure
@@ -157,6 +163,7 @@ def check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: 
     """
     :raises UnsupportedSyntaxError: the part calls a function whose result does not depend on the event alone, or has a literal
         such as ``DATE 'today'``
+    :raises ColumnNotFoundError: there is no column ``user``
     """
     for at in range(begin, end):
         token, following = tokens[at], tokens[at + 1 : at + 3]
@@ -164,8 +171,10 @@ def check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: 
             continue
         word = token.text.lower()
         is_call = bool(following) and following[0].token_type is TokenType.L_PAREN
-        if word in NOT_PURE and (is_call or not names.has_column(word)):
+        if word in NOT_PURE if is_call else word in WITHOUT_PARENTHESES and not names.has_column(word):
             raise _with_hint(not_pure(token.text, text, token.start), text)
+        if word == "user" and not is_call and not names.has_column(word):  # Spark would return the name of its user
+            raise ColumnNotFoundError.from_missing_and_available(token.text, sorted(names.columns), f"in: {text}")
         empty = is_call and len(following) > 1 and following[1].token_type is TokenType.R_PAREN
         if word == "unix_timestamp" and empty:
             raise _with_hint(not_pure("unix_timestamp()", text, token.start), text)

@@ -3,7 +3,7 @@
 ``table`` has the table, and what checks arguments. The order of the imports below is that of the documentation.
 """
 
-from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, Function, Lambda, string  # isort: skip
+from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, WITHOUT_PARENTHESES, Function, Lambda, string  # isort: skip
 from asterism.expressions.functions import choices, numbers, mathematics, bits  # noqa: F401 # isort: skip
 from asterism.expressions.functions import texts, words, encodings, formats  # noqa: F401 # isort: skip
 
@@ -18,6 +18,7 @@ __all__ = [
     "FUNCTIONS",
     "NOT_PURE",
     "UNIT_FIRST",
+    "WITHOUT_PARENTHESES",
     "Function",
     "Lambda",
     "extracted",

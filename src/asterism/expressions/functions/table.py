@@ -121,6 +121,10 @@ NOT_PURE = frozenset(
     ]
 )
 """Functions whose results do not depend on the event alone."""
+WITHOUT_PARENTHESES = frozenset(
+    ["current_date", "current_time", "current_timestamp", "current_user", "localtimestamp", "session_user"]
+)
+"""Those that Spark also calls without parentheses. It does so with ``user``, too, which is more often meant as a column."""
 
 
 def string(value: Sql, zone: str) -> Sql:

@@ -9,6 +9,7 @@ from asterism.matching.tables import longest_match
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.automaton import compiled_pattern
+from asterism.row_patterns.clause.clause import Alternation, PatternNode, Quantified, Variable
 from asterism.row_patterns.clause.reading import read
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.text.printable import duration
@@ -44,6 +45,8 @@ def cost_of(processor: PatternProcessor, semantics: Semantics = Semantics.DEFAUL
         automaton = compiled_pattern(clause)
         seconds = time.perf_counter() - begin
         bounds = [] if clause.within is None else [f"WITHIN {clause.within.text}"]
+        rows = _most_rows(clause.pattern)
+        bounds += [] if rows is None else ["1 event" if rows <= 1 else f"{rows:,} events"]
         return RuleCost(automaton.start, len(clause.definitions), _joined(bounds, processor), seconds)
     nfa = compile_pattern(processor.pattern, semantics)
     seconds = time.perf_counter() - begin
@@ -51,6 +54,20 @@ def cost_of(processor: PatternProcessor, semantics: Semantics = Semantics.DEFAUL
     bounds = [] if window is None else [f"within {duration(window)}"]
     bounds += [] if longest is None else ["1 event" if longest == 0 else f"{longest + 1} events"]
     return RuleCost(len(nfa.states), len(nfa.conditions), _joined(bounds, processor), seconds)
+
+
+def _most_rows(node: PatternNode) -> int | None:
+    """The number of rows of the longest match of a pattern, which also bounds how long it can be undecided; None: no limit."""
+    if isinstance(node, Variable):
+        return 1
+    if isinstance(node, Quantified) and node.most is None:
+        return None
+    parts = [_most_rows(part) for part in node.parts]
+    known = [rows for rows in parts if rows is not None]
+    if len(known) < len(parts):
+        return None
+    rows = max(known, default=0) if isinstance(node, Alternation) else sum(known)
+    return rows if not isinstance(node, Quantified) or node.most is None else rows * node.most
 
 
 def _joined(bounds: list[str], processor: PatternProcessor) -> str | None:
