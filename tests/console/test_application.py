@@ -311,16 +311,22 @@ def test_a_valid_rule_has_a_drawing_and_what_saving_does(client: Asker) -> None:
         assert checked["problems"] == []
         assert checked["drawing"].startswith("<svg")
         assert "automaton" not in checked["explanation"]
-        assert checked["cost"] == {"states": 2, "conditions": 2, "bound": None}
+        assert checked["cost"] == {"states": 2, "conditions": 2, "bound": "2 events"}
         found: dict[str, Any] = checked["effect"]
         return found
 
-    assert effect(rule("new")) == {"effect": "new", "version": 1}
-    assert effect(rule()) == {"effect": "unchanged", "version": 1}
-    assert effect(rule(labels={"owner": "ann"})) == {"effect": "labels", "version": 1}
-    assert effect(rule(tests=[{"name": "a", "events": [], "matches": []}])) == {"effect": "labels", "version": 1}
-    assert effect(rule(suppress={"for": "1 hour"})) == {"effect": "version", "version": 2}
-    assert effect(rule(version=7, suppress={"for": "1 hour"})) == {"effect": "version", "version": 7}
+    assert effect(rule("new")) == {"effect": "new", "version": 1, "shadow": False}
+    assert effect(rule()) == {"effect": "unchanged", "version": 1, "shadow": False}
+    assert effect(rule(labels={"owner": "ann"})) == {"effect": "labels", "version": 1, "shadow": False}
+    assert effect(rule(tests=[{"name": "a", "events": [], "matches": []}])) == {
+        "effect": "labels",
+        "version": 1,
+        "shadow": False,
+    }
+    assert effect(rule(suppress={"for": "1 hour"})) == {"effect": "version", "version": 2, "shadow": False}
+    shadow = rule(suppress={"for": "1 hour"}, shadow=True)
+    assert effect(shadow) == {"effect": "version", "version": 2, "shadow": True}
+    assert effect(rule(version=7, suppress={"for": "1 hour"})) == {"effect": "version", "version": 7, "shadow": False}
 
 
 # ---------------------------------------------------------------------- changes
@@ -358,11 +364,14 @@ def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCapt
     client.good("POST", "/api/remove", {"id": "pair", "version": 3, "tag": tag()})
     client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
     assert {state for _, state in versions("pair")} == {"off"}
+    client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag()})
+    assert (2, "on") in versions("pair")
     if "sqlite:" in source:
         client.good("POST", "/api/enable", {"id": "pair", "version": 1, "tag": tag()})
         assert versions("pair") == [(1, "on"), (2, "off")]
-    client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag()})
-    assert (2, "on") in versions("pair")
+        client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
+        client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag()})
+        assert versions("pair") == [(1, "on"), (2, "off")]
     client.good("POST", "/api/remove", {"id": "pair", "version": None, "tag": tag()})
     assert versions("pair") == []
     assert client.ask("POST", "/api/rule", {"id": "pair"})[0] == 404

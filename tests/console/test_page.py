@@ -194,11 +194,62 @@ def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
     page.wait(".versions", "Go back to it")
     assert page.text(".diff .came").endswith("version: 2")
     page.click(".versions .actions button:not(.danger)")
+    page.wait("dialog", "Version 1 of loud replaces version 2")
+    page.click("dialog .primary")
     page.wait(".title .version", "v1")
+    assert page.stored("loud") == [(1, "on"), (2, "off")]
+    assert page.text(".diff .gone").endswith("version: 2")
+    # After it is disabled and enabled, it is still rolled back.
+    page.click(".title button:not(.danger):not(.primary)")
+    page.click("dialog .primary")
+    page.wait(".title", "off")
+    page.click(".title .primary")
+    page.wait(".title", "on")
     assert page.stored("loud") == [(1, "on"), (2, "off")]
     page.click(".title .danger")
     page.click("dialog .danger")
     until(lambda: page.stored("loud") == [])
+
+
+def test_a_shadow_is_seen_everywhere(page: Page) -> None:
+    page.open("#/rule/pair/source")
+    page.find("textarea.code")
+    page.write("textarea.code", json.dumps(rule(suppress={"for": "1 hour"}, shadow=True)))
+    page.wait(".toolbar .primary", "Save as shadow, version 2")
+    assert "The version in use continues" in page.text(".toolbar .note")
+    page.click(".toolbar .primary")
+    page.wait(".title", "shadow v2")
+    assert page.stored("pair") == [(1, "on"), (2, "shadow")]
+    page.wait("#list .filters", "Shadows 1")
+    page.wait("#list", "shadow v2")
+    page.click("#list [data-kind=info]")
+    assert page.names() == ["pair"]
+    page.press("1")
+    page.wait(".facts", "Shadow")
+    page.press("5")
+    page.wait(".diff", "suppress")
+
+
+def test_a_change_of_somebody_else_is_compared(page: Page) -> None:
+    page.open("#/rule/pair/source")
+    page.find("textarea.code")
+    mine = json.dumps(rule(suppress={"for": "1 hour"}))
+    page.write("textarea.code", mine)
+    page.wait(".toolbar .primary", "Save as version 2")
+    added(page.url, rule(version=2, labels={"owner": "ann"}))
+    page.click(".toolbar .primary")
+    page.wait("dialog", "Somebody else has changed this rule")
+    page.click("dialog .primary")
+    page.wait(".versions-tab", "As edited")
+    page.wait(".diff", "owner: ann")
+    assert (
+        page.script("return document.querySelector('.versions-tab [aria-label=After]').selectedOptions[0].innerText")
+        == "As edited"
+    )
+    page.press("2")
+    page.wait(".toolbar .primary", "Save as version 3")
+    page.click(".toolbar .primary")
+    page.wait(".title .version", "v3")
 
 
 def test_a_rule_is_tried_on_events(page: Page) -> None:

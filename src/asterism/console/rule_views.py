@@ -42,7 +42,7 @@ from asterism.rules.checking.validation import (
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.registered_conditions import names_in
 from asterism.rules.definition.rule_templates import expanded, is_template
-from asterism.rules.sets.interfaces import without_flag
+from asterism.rules.sets.interfaces import is_shadow, without_flag
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
@@ -291,7 +291,7 @@ class ConsoleRules:
             return None
         id = checked.item["id"]
         effect, item = self._decided(checked.item, checked.checked.processor, self._kept.rule_set([id]))
-        return {"effect": effect, "version": item.get("version")}
+        return {"effect": effect, "version": item.get("version"), "shadow": is_shadow(item) is True}
 
     def _decided(
         self, item: Mapping[str, Any], processor: PatternProcessor, rules: RuleSet

@@ -40,19 +40,22 @@ export function diffView(before, after) {
   if (lines.every(([kind]) => kind === " ")) return h("p", { class: "fine" }, "No differences.");
   const near = (at) => lines.slice(Math.max(0, at - CONTEXT), at + CONTEXT + 1).some(([kind]) => kind !== " ");
   const rows = [];
-  let hidden = 0;
+  let hidden = [];
   const flush = () => {
-    if (hidden) rows.push(h("div", { class: "cut" }, `${plural(hidden, "line")} without changes`));
-    hidden = 0;
+    // A single line takes no more room than the words that would replace it.
+    if (hidden.length === 1) rows.push(line(...hidden[0]));
+    else if (hidden.length) rows.push(h("div", { class: "cut" }, `${plural(hidden.length, "line")} without changes`));
+    hidden = [];
   };
+  const line = (kind, text) => h("div", { class: KINDS[kind] }, h("span", { class: "sign", "aria-hidden": "true" }, kind),
+    WORDS[kind] ? h("span", { class: "hidden" }, WORDS[kind]) : null, h("span", {}, text || " "));
   lines.forEach(([kind, text], at) => {
     if (!near(at)) {
-      hidden += 1;
+      hidden.push([kind, text]);
       return;
     }
     flush();
-    rows.push(h("div", { class: KINDS[kind] }, h("span", { class: "sign", "aria-hidden": "true" }, kind),
-      WORDS[kind] ? h("span", { class: "hidden" }, WORDS[kind]) : null, h("span", {}, text || " ")));
+    rows.push(line(kind, text));
   });
   flush();
   return h("div", { class: "diff", role: "group", "aria-label": "Differences" }, rows);

@@ -12,6 +12,11 @@ export function stateKind(state) {
   return STATES[state] ?? "info";
 }
 
+// A rule with a shadow is listed among the shadows, too.
+function kindsOf({ rule, state }) {
+  return new Set(rule.shadow === null ? [stateKind(state)] : [stateKind(state), "info"]);
+}
+
 export function stateBadge(state, title = "") {
   return h("span", { class: `state ${stateKind(state)}`, title }, state);
 }
@@ -27,6 +32,15 @@ export function stateOf(app, rule) {
 // The version in use: in the query, if there is one, and otherwise in the source.
 export function inUse(app, versions) {
   return versions.find((one) => versions.length > 1 && stateOf(app, one) === "in force") ?? versions.find((one) => one.state === "on");
+}
+
+// The version that runs beside the one in use, and whose matches are kept apart.
+export function shadowOf(versions) {
+  return versions.find((one) => one.state === "shadow");
+}
+
+function shadowText(rule) {
+  return rule.state === "shadow" ? "" : rule.template ? "with a shadow" : `shadow v${rule.shadow}`;
 }
 
 // The versions that wait for their time.
@@ -67,6 +81,7 @@ export class RuleList {
     return [...found.values()].map((versions) => ({
       ...(inUse(this.app, versions) ?? versions.reduce((one, other) => (rank(other) >= rank(one) ? other : one))),
       waiting: waitingTexts(this.app, versions),
+      shadow: shadowOf(versions)?.version ?? null,
     }));
   }
 
@@ -75,8 +90,8 @@ export class RuleList {
     if (!app.session) return;
     const all = this.grouped().map((rule) => ({ rule, state: stateOf(app, rule) }));
     const kinds = { all: all.length };
-    for (const { state } of all) kinds[stateKind(state)] = (kinds[stateKind(state)] ?? 0) + 1;
-    const names = { all: "All", good: "In use", warn: "Waiting", bad: "Problems", dim: "Off", info: "Other" };
+    for (const one of all) for (const kind of kindsOf(one)) kinds[kind] = (kinds[kind] ?? 0) + 1;
+    const names = { all: "All", good: "In use", info: "Shadows", warn: "Waiting", bad: "Problems", dim: "Off" };
     if (!kinds[this.only]) this.only = "all";
     const buttons = Object.keys(names).filter((kind) => kinds[kind] || kind === "all").map((kind) =>
       [kind, `${names[kind]} ${number(kinds[kind])}`, this.only === kind]);
@@ -94,12 +109,12 @@ export class RuleList {
       if (focused) this.filter.querySelector(`[data-kind="${names[focused] ? focused : "all"}"]`)?.focus();
     }
     this.add.hidden = !app.canWrite;
-    const fits = ({ rule, state }) => (this.only === "all" || stateKind(state) === this.only) &&
+    const fits = ({ rule, state }) => (this.only === "all" || kindsOf({ rule, state }).has(this.only)) &&
       [rule.id, rule.summary ?? "", ...Object.entries(rule.labels ?? {}).flat()].some((text) => text.toLowerCase().includes(this.wanted));
     const found = all.filter(fits);
     this.ids = found.map(({ rule }) => rule.id);
     this.drawRows(found.slice(0, MAX_SHOWN));
-    replace(this.foot, all.length === 0 ? "There are no rules." : found.length === 0 ? "No rule fits." :
+    replace(this.foot, all.length === 0 ? "There are no rules." : found.length === 0 ? "No matching rules." :
       found.length > MAX_SHOWN ? `The first ${MAX_SHOWN} of ${number(found.length)} rules; search to see others.` : null);
   }
 
@@ -130,10 +145,11 @@ export class RuleList {
     const count = app.matches(rule.id);
     const link = h("a", { href: ruleLink(rule.id, tab), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
-        rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
+        rule.version === null || rule.template ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
         values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null),
       h("span", { class: "line sub" }, h("span", { class: `word ${stateKind(state)}` }, state),
         rule.waiting.map((text) => h("span", { class: "word warn" }, text)),
+        rule.shadow === null ? null : h("span", { class: "word info" }, shadowText(rule)),
         rule.error ? foreign(rule.error.message, "cut") : labels.map(([name, value]) => h("span", { class: "label", title: name }, foreign(value || name))),
         h("span", { class: "grow" }),
         app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null));

@@ -2,7 +2,7 @@ import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
-import { inUse, stateBadge, stateOf, waitingTexts } from "./list.js";
+import { inUse, shadowOf, stateBadge, stateOf, waitingTexts } from "./list.js";
 import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 import { TryTab } from "./try.js";
@@ -36,7 +36,7 @@ export class RulePage {
   }
 
   get shadow() {
-    return this.rule.versions.find((one) => one.state === "shadow");
+    return shadowOf(this.rule.versions);
   }
 
   get isChanged() {
@@ -57,7 +57,7 @@ export class RulePage {
     this.panels.backtest?.close();
   }
 
-  async load() {
+  async load(kept = null) {
     try {
       if (this.isNew) {
         this.rule = { id: null, tag: null, versions: [] };
@@ -75,6 +75,7 @@ export class RulePage {
     if (this.closed) return;
     const draft = drafts.get(this.name);
     if (draft && draft.tag === (this.template ?? this.rule).tag) this.text = draft.text;
+    if (kept !== null) this.text = kept;
     drafts.delete(this.name);
     this.draw();
     this.check();
@@ -143,7 +144,8 @@ export class RulePage {
     const isOutdated = listed && !this.isChanged && rule && listed.length && !this.rule.versions.some((one) => one.version === listed[0].version);
     const inQuery = app.canWrite && rule && app.states(this.id).some((one) => one.state !== "killed" && one.state !== "refused");
     const waiting = waitingTexts(app, this.rule?.versions ?? []);
-    const drawn = JSON.stringify([state, waiting, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect, inQuery]);
+    const shadow = this.isNew ? null : this.shadow;
+    const drawn = JSON.stringify([state, waiting, shadow?.version, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect, inQuery]);
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     const write = this.canEdit && rule && !this.template;
@@ -152,9 +154,10 @@ export class RulePage {
         rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
         state ? stateBadge(state) : null,
         waiting.map((text) => h("span", { class: "state warn" }, text)),
+        shadow && shadow !== rule ? h("span", { class: "state info" }, `shadow v${shadow.version}`) : null,
         this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
         h("span", { class: "grow" }),
-        write && this.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${this.shadow.version}`) : null,
+        write && shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${shadow.version}`) : null,
         app.canWrite && this.template?.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promoteTemplate() }, "Promote the template") : null,
         inQuery ? h("button", { type: "button", class: "danger", onclick: () => this.kill() }, "Kill") : null,
         write && this.rule.versions.some((one) => one.state === "on") ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
@@ -162,13 +165,14 @@ export class RulePage {
         write ? h("button", { type: "button", class: "danger", onclick: () => this.remove(null) }, "Remove") : null),
       rule && Object.keys(rule.labels ?? {}).length ? h("ul", { class: "labels", "aria-label": "Labels" }, Object.entries(rule.labels).map(([name, value]) =>
         h("li", { class: "label" }, foreign(name, "label-name"), foreign(value)))) : null,
-      isOutdated ? h("p", { class: "notice" }, "This rule has changed in the meantime. ", h("button", { type: "button", onclick: () => this.reload() }, "Load it again")) : null);
+      isOutdated ? h("p", { class: "notice" }, "This rule has changed in the meantime. ", h("button", { type: "button", onclick: () => this.reload() }, "Reload")) : null);
   }
 
-  async reload() {
+  // *kept*: the text of the editor, which is otherwise replaced.
+  async reload(kept = null) {
     this.drawn = null;
     this.panels.backtest?.close();
-    await this.load();
+    await this.load(kept);
   }
 
   // ------------------------------------------------------------------ checking and saving
@@ -222,8 +226,12 @@ export class RulePage {
     } catch (error) {
       toast(error.message, "bad");
       if (error.status === 412) {
-        const answer = await dialog("Somebody else has changed this rule", h("p", {}, "Load it again to see the change. Your text is then lost, so copy what you need first."), [["", "Keep my text"], ["load", "Load it again", "danger"]]);
-        if (answer === "load") await this.reload();
+        const answer = await dialog("Somebody else has changed this rule", h("p", {}, "Compare your text with the changed rule, and then save it as the next version; or discard it."), [["", "Keep editing"], ["discard", "Discard my text", "danger"], ["compare", "Compare", "primary"]]);
+        if (answer === "discard") await this.reload();
+        if (answer === "compare") {
+          await this.reload(this.text);
+          this.go("versions");
+        }
       }
     } finally {
       this.isSaving = false;
@@ -248,8 +256,17 @@ export class RulePage {
     if (await this.change("/api/enable", { version })) await this.reload();
   }
 
+  // Asks first, because queries change at once.
+  async use({ version, shadow }) {
+    const used = this.rule.versions.find((one) => one.state === "on");
+    const what = shadow ? "runs as a shadow; its matches are kept apart" : used ? `replaces version ${used.version}, whose partial matches are dropped` : "is used by queries";
+    const answer = await dialog(`${shadow ? "Run" : "Use"} version ${version}?`, h("p", {}, `Version ${version} of `, foreign(this.id), ` ${what}.`), [["", "Cancel"], ["yes", shadow ? "Run it" : "Use it", "primary"]]);
+    if (answer === "yes") await this.enable(version);
+  }
+
   async rollBack(version) {
-    if (await this.change("/api/rollback", { version })) await this.reload();
+    const answer = await dialog(`Go back to version ${version}?`, h("p", {}, `Version ${version} of `, foreign(this.id), " replaces the version in use, whose partial matches are dropped."), [["", "Cancel"], ["yes", "Go back", "primary"]]);
+    if (answer === "yes" && await this.change("/api/rollback", { version })) await this.reload();
   }
 
   async promote() {
@@ -272,13 +289,13 @@ export class RulePage {
     const versions = this.app.states(this.id).filter((one) => one.version !== null);
     const which = h("select", { "aria-label": "Version" }, h("option", { value: "" }, "all versions"), versions.map((one) => h("option", { value: String(one.version) }, `version ${one.version}, ${one.state}`)));
     const reason = h("input", { type: "text", "aria-label": "Reason", maxlength: "1000", required: true, autofocus: true });
-    const answer = await dialog("Kill the rule?", h("div", { class: "fields" }, h("p", {}, "Within seconds, the query stops using ", foreign(this.id), ", whatever its source has. The rule stays killed until it is admitted again."),
+    const answer = await dialog("Kill the rule?", h("div", { class: "fields" }, h("p", {}, "Within seconds, the query stops using ", foreign(this.id), ", whatever its source has. The rule stays killed until it is re-enabled."),
       h("label", {}, "What ", which), h("label", {}, "Reason, for the history ", reason)), [["", "Cancel"], ["yes", "Kill", "danger"]]);
     if (answer === "yes" && await this.change("/api/kill", { version: which.value === "" ? null : Number(which.value), reason: reason.value })) this.drawHead();
   }
 
   async admit(name) {
-    const answer = await dialog("Admit the rule again?", h("p", {}, "The query uses the next version of ", foreign(name), ", or the same one after it is disabled and enabled."), [["", "Cancel"], ["yes", "Admit", "primary"]]);
+    const answer = await dialog("Re-enable the rule in the query?", h("p", {}, "The query uses the next version of ", foreign(name), ", or the same one after it is disabled and enabled."), [["", "Cancel"], ["yes", "Re-enable", "primary"]]);
     if (answer === "yes") await this.change("/api/unkill", { name });
   }
 
@@ -305,17 +322,19 @@ function costText({ states, conditions, bound }) {
 }
 
 function example(session) {
-  const texts = (session.columns ?? []).filter(([, type]) => type === "STRING").map(([name]) => name);
+  const quoted = (name) => (/^\w+$/.test(name) ? name : `\`${name.replaceAll("`", "``")}\``);
   const time = session.time ?? "ts";
-  const key = session.streamKey[0] ?? texts.find((name) => name !== time) ?? "user";
+  const others = (session.columns ?? []).filter(([name]) => name !== time);
+  // The key of the stream, or else a column that looks like one.
+  const looks = others.find(([name]) => /(^|_)(user|customer|account|card|client|device|machine|host|session)(_|$)/i.test(name)) ?? others.find(([name]) => /_id$/i.test(name)) ?? others.find(([, type]) => type === "STRING");
+  const key = session.streamKey[0] ?? looks?.[0];
   return `id: my-rule
 version: 1
 labels:
   owner: ""
   severity: low
 sql: |
-  PARTITION BY ${/^\w+$/.test(key) ? key : `\`${key.replaceAll("`", "``")}\``}
-  ORDER BY ${/^\w+$/.test(time) ? time : `\`${time.replaceAll("`", "``")}\``}
+${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}  ORDER BY ${quoted(time)}
   MEASURES COUNT(A.*) AS events
   PATTERN (A{3,} B)
   WITHIN INTERVAL '10' MINUTE
@@ -347,7 +366,7 @@ class OverviewTab {
       rule.error ? errorBox(rule.error, "The rule is invalid") : null,
       states.some((one) => one.reason) ? h("div", { class: "error-box" }, states.filter((one) => one.reason).map((one) =>
         h("p", {}, h("b", {}, `v${one.version} is ${one.state}`), one.disabled_groups ? ` in ${plural(one.disabled_groups, "key group")}` : "", ": ", foreign(one.reason)))) : null,
-      killed.length && app.canWrite ? h("div", { class: "notice" }, killed.map(([name]) => h("button", { type: "button", onclick: () => page.admit(name) }, "Admit ", foreign(name), " again"))) : null,
+      killed.length && app.canWrite ? h("div", { class: "notice" }, killed.map(([name]) => h("button", { type: "button", onclick: () => page.admit(name) }, "Re-enable ", foreign(name)))) : null,
       app.status ? this.counts(states) : null,
       this.drawing(rule),
       h("dl", { class: "facts" }, [
@@ -355,6 +374,7 @@ class OverviewTab {
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
         ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed by", rule.changedBy], ["Stored in", rule.where],
+        ["Shadow", shadowOf(page.rule.versions)?.summary],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.template ? templateView(page.template, page.id) : null,
       page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
@@ -462,11 +482,11 @@ class SourceTab {
     const { checked } = page;
     const effect = checked?.effect;
     const isVersioned = Number.isInteger(effect?.version);
-    const words = { new: "Add the rule", version: isVersioned ? `Save as version ${effect.version}` : "Save the template", labels: isVersioned ? `Save, version ${effect.version}` : "Save", unchanged: "Saved" };
+    const words = effect?.shadow && effect.effect !== "unchanged" ? { [effect.effect]: isVersioned ? `Save as shadow, version ${effect.version}` : "Save as a shadow" } : { new: "Add the rule", version: isVersioned ? `Save as version ${effect.version}` : "Save the template", labels: isVersioned ? `Save, version ${effect.version}` : "Save", unchanged: "Saved" };
     this.button.textContent = page.isSaving ? "Saving …" : effect ? words[effect.effect] : "Save";
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
-    const notes = { version: page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
+    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
     this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";
   }

@@ -8,11 +8,9 @@ export class VersionsTab {
   constructor(page) {
     this.page = page;
     this.stored = page.rule.versions.filter((one) => one.text !== null).map((one) =>
-      [`Version ${one.version}${one.state === "on" ? ", in use" : ""}`, () => one.text]);
+      [`Version ${one.version}${{ on: ", in use", shadow: ", shadow" }[one.state] ?? ""}`, () => one.text]);
     this.earlier = [];
-    const used = page.rule.versions.findIndex((one) => one.state === "on");
-    const count = this.stored.length;
-    this.chosen = count > 1 ? [Math.min(Math.max(used, 0) + 1, count - 1), Math.max(used, 0)] : [0, count];
+    this.chosen = this.preset();
     const table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", "By", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
       h("tbody", {}, page.rule.versions.map((one) => this.row(one)))));
     this.selects = h("div", { class: "toolbar" });
@@ -21,6 +19,17 @@ export class VersionsTab {
     this.element = h("div", { class: "versions-tab" }, table, this.selects, this.view, this.history);
     this.drawSelects();
     if (page.app.session.hasStatus) this.load();
+  }
+
+  // What differs first: unsaved changes, else a shadow, else the version in use and the one before it, or the next one.
+  preset() {
+    const { page } = this;
+    const stored = page.rule.versions.filter((one) => one.text !== null);
+    const used = Math.max(stored.findIndex((one) => one.state === "on"), 0);
+    const shadow = stored.findIndex((one) => one.state === "shadow");
+    if (page.isChanged || stored.length < 2) return [used, stored.length];
+    if (shadow >= 0 && shadow !== used) return [used, shadow];
+    return used + 1 < stored.length ? [used + 1, used] : [used - 1, used];
   }
 
   shown() {
@@ -49,7 +58,7 @@ export class VersionsTab {
     return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state), one.state === "waiting" ? ` from ${timeText(one.timestamp)}` : null),
       h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
       h("td", { class: "actions" }, one.state === "shadow" && write ? h("button", { type: "button", onclick: () => page.promote() }, "Promote") : null,
-        write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.enable(one.version) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,
+        write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.use(one) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,
         write && several ? h("button", { type: "button", class: "danger quiet", onclick: () => page.remove(one.version) }, "Remove", h("span", { class: "hidden" }, ` version ${one.version}`)) : null));
   }
 
@@ -77,8 +86,8 @@ export class VersionsTab {
   entry(one, earlier) {
     const { page } = this;
     const isBack = page.canEdit && !page.template && one.source !== undefined && earlier.delete(one.version);
-    return h("li", {}, h("time", {}, timeText(one.time)), h("div", {}, h("b", {}, one.what), one.version === undefined ? null : ` version ${one.version}`,
-      one.before !== undefined && one.before !== one.version ? h("span", { class: "dim" }, ` before: ${one.before}`) : null,
+    const version = one.version === undefined ? "" : one.before === undefined || one.before === one.version ? ` version ${one.version}` : ` version ${one.before} → ${one.version}`;
+    return h("li", {}, h("time", {}, timeText(one.time)), h("div", {}, h("b", {}, one.what), version,
       one.by ? [" by ", foreign(one.by)] : null, one.reason ? h("p", { class: "hint" }, foreign(one.reason)) : null),
     isBack ? h("button", { type: "button", onclick: () => page.rollBack(one.version) }, `Go back to version ${one.version}`) : null);
   }
