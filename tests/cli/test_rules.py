@@ -131,7 +131,7 @@ def test_clauses_are_listed_and_validated(source: str, new: Path) -> None:
             "validate", source, *given
         )
     output = failed("validate", source, *columns[:2], status=1)
-    assert "rise version 1: sql: unknown column 'price'\n  line 5, column 13\n" in output
+    assert "rise version 1: sql: unknown column 'price'\n  DEFINE B AS price > PREV(price)\n              ^\n" in output
 
 
 def test_a_clause_in_an_older_table(tmp_path: Path, new: Path) -> None:

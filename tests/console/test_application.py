@@ -284,7 +284,7 @@ def test_a_rule_has_its_source(source: str) -> None:
 def test_problems_have_places(client: Asker) -> None:
     checked = client.good("POST", "/api/check", {"text": "id: a\nversion: 1\nsql: |\n  PATTERN (A B\n"})
     [problem] = checked["problems"]
-    assert (problem["line"], problem["message"]) == (3, "sql: PATTERN ( is not closed")
+    assert (problem["line"], problem["message"]) == (4, "sql: PATTERN ( is not closed")
     checked = client.good(
         "POST", "/api/check", {"text": "id: a\nversion: x\nkey: [nosuch]\nlabels: 5\nsql: PATTERN (A)\n"}
     )

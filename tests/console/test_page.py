@@ -171,11 +171,13 @@ def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
     text = json.dumps(rule("loud", 1))
     page.write("textarea.code", "id: loud\nversion: 1\nsql: |\n  PARTITION BY usr\n  PATTERN (A)\n")
     page.wait(".problems", "usr")
-    assert page.text(".problems .at") == "3:6"
-    assert page.find(".gutter .error").text == "3"
+    assert page.text(".problems .at") == "4:16"
+    assert page.find(".gutter .error").text == "4"
     assert not page.find(".toolbar .primary").is_enabled()
     page.click(".problems .place")
-    assert page.script("return document.activeElement.selectionStart") == 25
+    assert page.script("return document.activeElement.selectionStart") == len(
+        "id: loud\nversion: 1\nsql: |\n  PARTITION BY "
+    )
     page.write("textarea.code", text)
     page.wait(".problems", "No problems.")
     page.find("textarea.code").send_keys(Keys.CONTROL, "s")

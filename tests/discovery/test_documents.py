@@ -154,6 +154,39 @@ json_values = st.recursive(
 texts_like_numbers = st.text("0123456789+-.eE_:~", max_size=8)
 
 
+CLAUSES = st.lists(
+    st.text(st.sampled_from("aB =>'ä\u4e2d"), min_size=1, max_size=12).map(str.strip), min_size=1, max_size=4
+)
+
+
+@given(
+    lines=CLAUSES, kind=st.sampled_from(["literal", "literal in a list", "json", "json escaped", "single", "double"])
+)
+def test_a_place_inside_a_string_is_that_of_its_character(lines: list[str], kind: str) -> None:
+    """In a literal block or a quoted string. A folded string has one place."""
+    text = "\n".join(line or "x" for line in lines)
+    text = text.replace("\n", " ") if kind in ("single", "double") else text
+    indented = text.replace("\n", "\n    ")
+    single = text.replace("'", "''")
+    source = {
+        "literal": f"id: a\nsql: |\n    {indented}\nversion: 1\n",
+        "literal in a list": f"- id: a\n  sql: |\n    {indented}\n",
+        "json": json.dumps({"id": "a", "sql": text}, ensure_ascii=False, indent=1),
+        "json escaped": json.dumps([{"id": "a", "sql": text}]),
+        "single": f"id: a\nsql: '{single}'\n",
+        "double": f"id: a\nsql: {json.dumps(text, ensure_ascii=False)}\n",
+    }[kind]
+    document = read_document(source.encode(), "rules.json" if "json" in kind else "rules.yaml")
+    [pointer] = document.pointers
+    assert document.items[0]["sql"].rstrip("\n") == text
+    written = source.splitlines()
+    for index, character in enumerate(text[1:], 1):
+        line, column = document.place(f"{pointer}/sql", index)
+        found = written[line - 1][column - 1 :]
+        if character != "\n" and not (kind == "single" and character == "'"):
+            assert found.startswith((character, json.dumps(character)[1:-1]))
+
+
 @given(st.lists(json_values | texts_like_numbers, max_size=5))
 def test_what_is_written_is_read_back(values: list[Any]) -> None:
     assert items(written(values), "rules.json") == values

@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 import traceback
+from functools import partial
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.checking.validation import check, check_processor
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.interfaces import RefusedProcessor, processors_from
-from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, place_in, text_of
 from tests.expressions.sql_expressions import arrow_schema
 
 MAX_MEMORY = 6 * 1024**3  # address space; DuckDB, Arrow and numba reserve much and use little of it
@@ -62,7 +63,7 @@ def rule(text: str) -> None:
     except DocumentSyntaxError as error:
         shown(f"{error.message} {error.detail} {error.hint}")
         raise RefusedError from None
-    found = check_processor(item, lambda path: line_and_column(text, offset_of(text, path)), SCHEMA)
+    found = check_processor(item, partial(place_in, text), SCHEMA)
     for problem in found.problems:
         shown(str(problem))
     if found.processor is None:

@@ -37,6 +37,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.rule_tests import RuleTest
 from asterism.testing import match
 from asterism.testing.rule_harness import run_rule_test
+from asterism.text.strict_json import nowhere
 from asterism.trace import trace
 
 EVENTS = pa.table(
@@ -257,7 +258,7 @@ def test_declared_functions_are_enough_to_check() -> None:
 def test_validation_knows_declared_functions(rule: PatternProcessor) -> None:
     def problems(functions: UserFunctions, schema: pa.Schema | None) -> Sequence[str]:
         with listed(functions):
-            return [problem.message for problem in check_processor(rule.to_dict(), lambda _: (1, 1), schema).problems]
+            return [problem.message for problem in check_processor(rule.to_dict(), nowhere, schema).problems]
 
     known = declared(types_of_signatures({"risk": checked(UDFS)["risk"].signature}))
     schema = pa.schema([("kind", pa.string()), ("value", pa.int64())])

@@ -201,7 +201,7 @@ def problems_of(rule: dict[str, Any], schema: pa.Schema | None = SCHEMA) -> dict
     """What is wrong with a rule: the first words, by the value that they are about."""
     requested: list[str] = []
 
-    def place(pointer: str) -> tuple[int, int]:
+    def place(pointer: str, index: int = 0) -> tuple[int, int]:
         requested.append(pointer)
         return len(requested), 1
 

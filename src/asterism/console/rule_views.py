@@ -18,7 +18,7 @@ from asterism.caches import keep, recent
 from asterism.discovery.editing.edited_documents import HttpRules
 from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.editing import rules_at
-from asterism.discovery.editing.kept_rules import OLDER, ON, KeptRules, Locate, Rule, has_version
+from asterism.discovery.editing.kept_rules import OLDER, ON, KeptRules, Rule, has_version
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.discovery.rest.application import log_changes
 from asterism.discovery.sources.database import parsed_url, shown_url
@@ -44,7 +44,7 @@ from asterism.rules.definition.registered_conditions import names_in
 from asterism.rules.definition.rule_templates import expanded, is_template
 from asterism.rules.sets.interfaces import is_shadow, without_flag
 from asterism.text.printable import one_line
-from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.text.strict_json import DocumentSyntaxError, Locate, decode, text_of
 from asterism.text.strict_yaml import written_yaml
 
 MAX_SOURCE = 500_000
@@ -227,7 +227,8 @@ class ConsoleRules:
             )
         item = document.items[0]
         if is_template(item):
-            return self._checked_template(item, document.place, id)
+            # The texts of its rules have values in the place of parameters, so they have no positions of their own.
+            return self._checked_template(item, lambda pointer, index=0: document.place(pointer), id)
         checked = self._with_unknown(self._checked_rule(item, document.place), document.place)
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
             lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")

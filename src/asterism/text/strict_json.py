@@ -10,7 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 MAX_BYTES = 1_000_000
 MAX_DIGITS = 20  # of an integer; 64 bits have 19
@@ -61,6 +61,52 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     (2, 2)
     """
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def offset_in_string(literal: str, index: int) -> int:
+    """Where the character at *index* of a string stands in the string as it is written, with quotes and escapes.
+
+    >>> literal = r'"a\n\u00e4b"'
+    >>> literal[offset_in_string(literal, 3)]
+    'b'
+    """
+    offset = 1
+    for _ in range(index):
+        if literal[offset : offset + 1] != "\\":
+            offset += 1
+        elif literal[offset + 1 : offset + 2] in ("u", "U", "x"):
+            length = {"x": 4, "u": 6, "U": 10}[literal[offset + 1]]
+            is_pair = literal[offset : offset + 4].lower() in ("\\ud8", "\\ud9", "\\uda", "\\udb")
+            offset += 12 if is_pair else length
+        else:
+            offset += 2
+    return min(offset, len(literal) - 1)
+
+
+class Locate(Protocol):
+    """Maps a JSON pointer, relative to a value, to a line and column of the document that contains it.
+
+    :param index: if the pointer leads to a string: of the character at this index in it
+    """
+
+    def __call__(self, pointer: str, index: int = 0, /) -> tuple[int, int]: ...
+
+
+def nowhere(pointer: str, index: int = 0) -> tuple[int, int]:
+    """The place of a value without a document."""
+    return 1, 1
+
+
+def place_in(text: str, pointer: str, index: int = 0) -> tuple[int, int]:
+    """Line and column, from 1, of the value at a JSON pointer, or of its closest ancestor; see :class:`Locate`.
+
+    >>> place_in('{"sql":\\n  "PATTERN (A)"}', "/sql", len("PATTERN "))
+    (2, 12)
+    """
+    offset = offset_of(text, pointer)
+    if index and offset != offset_of(text, pointer.rpartition("/")[0]):
+        offset += offset_in_string(text[offset:], index)
+    return line_and_column(text, offset)
 
 
 def text_of(source: str | bytes, limit: int = MAX_BYTES, language: str = "JSON") -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, DocumentSyntaxError
+from asterism.text.strict_json import MAX_DIGITS, MAX_NAME, DocumentSyntaxError, offset_in_string
 
 MAX_NODES = 1_000_000  # of a document, those that aliases repeat counted each time
 MAX_CHARACTERS = 20_000_000  # of a document's texts and names, likewise
@@ -53,6 +53,37 @@ class YamlPlace:
                 break
             place = place.inside[name]
         return place
+
+
+def offset_in_scalar(written: str, index: int) -> int:
+    """Where the character at *index* of a string stands in the string as it is written. In a string that is folded, where it
+    begins.
+
+    >>> written = "|\\n  PATTERN (A)\\n  DEFINE\\n    A AS x > 1\\n"
+    >>> written[offset_in_scalar(written, "PATTERN (A)\\nDEFINE\\n  A AS x".index("x")) :]
+    'x > 1\\n'
+    """
+    if written[:1] == "|":
+        header, *lines = written.splitlines(keepends=True)
+        indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+        offset = len(header)
+        for line in lines:
+            length = max(len(line.rstrip("\r\n")) - indent, 0) + 1
+            if index < length:
+                return offset + indent + index
+            index -= length
+            offset += len(line)
+        return 0
+    if "\n" in written or written[:1] == ">":
+        return 0
+    if written[:1] == '"':
+        return offset_in_string(written, index)
+    if written[:1] == "'":
+        offset = 1
+        for _ in range(index):
+            offset += 2 if written[offset : offset + 2] == "''" else 1
+        return offset
+    return index
 
 
 def read_yaml(text: str) -> tuple[Any, YamlPlace]:

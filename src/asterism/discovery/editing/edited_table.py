@@ -18,7 +18,6 @@ from asterism.discovery.editing.kept_rules import (
     ON,
     WRONG,
     KeptRules,
-    Locate,
     Rule,
     rules_of_template,
     twice_text,
@@ -32,7 +31,7 @@ from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import Slot, point_in_time
 from asterism.rules.definition.rule_templates import expanded, is_template
 from asterism.rules.sets.interfaces import is_shadow, without_flag
-from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
+from asterism.text.strict_json import DocumentSyntaxError, Locate, decode, line_and_column, place_in
 
 MAX_NAMED = 500
 """Rules that a query names; for more, all rows are read."""
@@ -173,7 +172,7 @@ class SqlRules(KeptRules):
                 yield rule if used.state == ON or rule.state == WRONG else replace(rule, state=OFF)
 
     def _rule(self, row: Row) -> Rule:
-        rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row.get("pattern") or ""))
+        rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row))
         try:
             state = ON if flag(row, "enabled", default=True) else OFF
             return replace(rule, version=version_of(row), state=state, item=item_of(row))
@@ -215,7 +214,9 @@ class SqlRules(KeptRules):
             form.check_size(connection)
             ids = None
         # Equal tables have equal texts and tags, whatever the order of their rows.
-        rows = sorted(((_item_in(row), _withdrawn(row)) for row in form.rows(connection, ids)), key=lambda row: _order(row[0]))
+        rows = sorted(
+            ((_item_in(row), _withdrawn(row)) for row in form.rows(connection, ids)), key=lambda row: _order(row[0])
+        )
         rules = (StoredRule(item, self.table, number, withdrawn) for number, (item, withdrawn) in enumerate(rows))
         return RuleSet(tuple(rules), self.table, keeps_versions=True)
 
@@ -262,18 +263,19 @@ def _time_of(item: Mapping[str, Any], name: str) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _place_in(text: str) -> Locate:
-    """Find positions in the pattern of a row; the other columns have no lines."""
+def _place_in(row: Row) -> Locate:
+    """Find positions in the pattern or the clause of a row; the other columns have no lines."""
+    pattern, clause = row.get("pattern") or "", row.get("sql") or ""
 
-    def place(pointer: str) -> tuple[int, int]:
+    def place(pointer: str, index: int = 0) -> tuple[int, int]:
         path = pointer.removeprefix("/pattern")
         if path == pointer:
-            return 1, 1
+            return line_and_column(clause, index) if pointer == "/sql" else (1, 1)
         try:
-            decode(text)
+            decode(pattern)
         except DocumentSyntaxError as error:
             return error.line, error.column
-        return line_and_column(text, offset_of(text, path))
+        return place_in(pattern, path, index)
 
     return place
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,12 +13,11 @@ from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, is_shadow_template
 from asterism.rules.sets.interfaces import without_flag
+from asterism.text.strict_json import Locate, nowhere
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 """Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
 
-Locate = Callable[[str], tuple[int, int]]
-"""Maps a JSON pointer, relative to a rule, to a line and column."""
 _R = TypeVar("_R")
 
 
@@ -42,7 +41,7 @@ class Rule(ItemInSlot):
     call: tuple[str, Sequence[Any]] | None = None
     error: AsterismError | None = None
     twice: str | None = None
-    place: Locate = lambda pointer: (1, 1)
+    place: Locate = nowhere
     template: Mapping[str, Any] | None = None
 
     @property
@@ -135,8 +134,8 @@ def rules_of_template(
         yield Rule(rule.id, fields.get("version"), state, where, rule.item, None, rule.error, None, at, template)
 
 
-def below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
-    return place(pointer + rest)
+def below(place: Locate, pointer: str, rest: str, index: int = 0) -> tuple[int, int]:
+    return place(pointer + rest, index)
 
 
 def with_shadows(stored_rules: Iterable[Rule]) -> list[Rule]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from asterism.errors import PatternProcessorError, RuleSourceError
-from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
-from asterism.text.strict_yaml import YamlPlace, read_yaml, written_yaml
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, place_in, pointer_part, text_of
+from asterism.text.strict_yaml import YamlPlace, offset_in_scalar, read_yaml, written_yaml
 
 MAX_BYTES = 20_000_000
 MAX_FILES = 10_000  # in a folder
@@ -37,9 +37,17 @@ class Document:
     root: YamlPlace | None = None
     """The positions of all values, in YAML."""
 
-    def place(self, pointer: str) -> tuple[int, int]:
-        """Line and column, from 1, of the value at a JSON pointer, or of the last value on its path that exists."""
-        offset = offset_of(self.text, pointer) if self.root is None else self.root.at(pointer).start
+    def place(self, pointer: str, index: int = 0) -> tuple[int, int]:
+        """Line and column, from 1, of the value at a JSON pointer, or of the last value on its path that exists.
+
+        :param index: of a string: of the character at this index in it
+        """
+        if self.root is None:
+            return place_in(self.text, pointer, index)
+        place = self.root.at(pointer)
+        offset = place.start
+        if index and place is not self.root.at(pointer.rpartition("/")[0]):
+            offset += offset_in_scalar(self.text[offset : place.end], index)
         return line_and_column(self.text, offset)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from sqlglot import exp
 
 from asterism.errors import (
     AsterismError,
+    ExpressionError,
     ExpressionSyntaxError,
     PatternError,
     PatternFormatError,
@@ -39,7 +42,7 @@ from asterism.rules.definition.registered_conditions import without_named
 from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.sets.interfaces import without_flag
 from asterism.text.printable import duration, one_line
-from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
+from asterism.text.strict_json import DocumentSyntaxError, Locate, decode, nowhere, place_in, pointer_part, text_of
 
 MAX_PROBLEMS = 100
 """Further problems are only counted."""
@@ -95,9 +98,7 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
     except DocumentSyntaxError as error:
         return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
 
-    def place(path: str) -> tuple[int, int]:
-        return line_and_column(text, offset_of(text, path))
-
+    place = partial(place_in, text)
     problems = _placed(findings, place)
     return Checked(None if problems else pattern, problems, len(findings) - len(problems), _placed(diagnostics, place))
 
@@ -147,7 +148,7 @@ def checked_processors(
     for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
         if rule.error is not None:
             raise rule.error
-        checked = check_processor(rule.item, lambda pointer: (1, 1), schema, semantics)
+        checked = check_processor(rule.item, nowhere, schema, semantics)
         if checked.processor is None:
             raise InvalidProcessorError.of(checked, rule.id)
         processors.append(checked.processor)
@@ -156,17 +157,17 @@ def checked_processors(
 
 def check_processor(
     item: Any,
-    place: Callable[[str], tuple[int, int]],
+    place: Locate,
     schema: pa.Schema | None = None,
     semantics: Semantics | None = Semantics.DEFAULT,
 ) -> CheckedProcessor:
     """Find all problems of a processor in its JSON form.
 
-    :param place: maps a JSON pointer, relative to the item, to a line and column
+    :param place: where the values of the item stand
     :param schema: the schema of the events; with it, the columns and types of all SQL are also checked
     :param semantics: the semantics for compiling the pattern; None: it must be valid with one of them
 
-    >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
+    >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, nowhere).problems[:1]
     >>> problem.message
     'a version must be an integer from 0 to 2147483647, not -1'
     """
@@ -244,10 +245,15 @@ _ANY_CLAUSE = "PATTERN (a)"
 _ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
 
 
-def _placed(findings: Sequence[Finding], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
-    problems = [
-        Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in findings[:MAX_PROBLEMS]
-    ]
+def _placed(findings: Sequence[Finding], place: Locate) -> list[Problem]:
+    problems = []
+    for path, where, error in findings[:MAX_PROBLEMS]:
+        at, detail = place(path), error.detail
+        position = error.position if isinstance(error, ExpressionError) else None
+        if position and (inside := place(path, position)) != at:
+            # The line and column in the document replace those in the text of the expression.
+            at, detail = inside, re.sub(r"\Aline \d+, column \d+\n", "", detail or "") or None
+        problems.append(Problem(*at, where + error.message, detail, error.hint))
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
