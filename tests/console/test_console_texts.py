@@ -67,6 +67,10 @@ TEXTS: dict[str, Callable[[], object]] = {
     "no_events": lambda: events_in(" ", None, None),
     "events_syntax": lambda: events_in('{"a": 1}\n{"a": 1,}', None, None),
     "event_is_number": lambda: events_in('[{"a": 1}, 2]', None, None),
+    "no_header": lambda: events_in("ann,a,5\n", Samples(SampleSettings("user STRING, price DOUBLE")).schema(), None),
+    "event_time": lambda: events_in(
+        "user,ts\nann,2026-01-31\nbob,31/01/2026\n", Samples(SampleSettings("ts TIMESTAMP")).schema(), "ts"
+    ),
     "event_type": lambda: events_in("price\ncheap\n", Samples(SampleSettings("price DOUBLE")).schema(), None),
     "no_history": lambda: Samples(SETTINGS).history(),
 }

@@ -66,7 +66,15 @@ def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch
         "errors": 0,
         "error": None,
     }
-    old = {"old_version": 2, "old_matches": 4, "old_keys": 2, "old_timed_out": None, "old_errors": 0}
+    old = {
+        "old_version": 2,
+        "old_matches": 4,
+        "old_keys": 2,
+        "old_matches_per_day": 2.0,
+        "old_most_in_a_day": 3,
+        "old_timed_out": None,
+        "old_errors": 0,
+    }
     example = {
         "difference": "removed", "version": 2, "key": [HOSTILE], "start": "2026-01-31", "end": "2026-01-31",
         "events": [["first", HOSTILE]], "moreEvents": 0, "measures": {"<i>": HOSTILE},

@@ -12,7 +12,7 @@ import pytest
 
 from asterism.columns.schemas import schema_of
 from asterism.console import samples as module
-from asterism.console.samples import Samples, SampleSettings, events_in
+from asterism.console.samples import Samples, SampleSettings, events_in, with_columns_of
 from asterism.console.worker import WorkerProcess
 from asterism.errors import AsterismError, StreamDefinitionError
 from tests.console.kit import COLUMNS, EVENTS, graph, rule
@@ -37,7 +37,8 @@ def test_events_are_csv_or_json(text: str) -> None:
         {"a": 1, "b": None}, {"a": None, "b": "x"},
     ]  # fmt: skip
     # A column that no event has is NULL.
-    assert events_in("user\nann\n", schema_of(COLUMNS), None).column("price").to_pylist() == [None]
+    schema = schema_of(COLUMNS)
+    assert with_columns_of(events_in("user\nann\n", schema, None), schema).column("price").to_pylist() == [None]
 
 
 def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +115,9 @@ def test_a_rule_is_tried_as_if_it_were_in_force() -> None:
     assert len(tried(rule(timestamp="2099-01-01", expires="2099-01-02"))["matches"]) == 1
     events = EVENTS + "2026-01-31 12:00:05,ann,a,5\n2026-01-31 12:00:06,ann,b,6\n"
     assert len(tried(rule(), events)["matches"]) == 2
-    assert len(tried(rule(suppress={"for": "1 hour"}), events)["matches"]) == 1
+    found = tried(rule(suppress={"for": "1 hour"}), events)
+    assert (len(found["matches"]), found["suppressed"]) == (1, 1)
+    assert "suppressed" not in tried(rule(), events)
     assert len(tried(graph(function="nosuch"))["matches"]) == 1
 
 
@@ -133,6 +136,22 @@ def test_failures_are_told() -> None:
     with pytest.raises(AsterismError, match="nosuch"):
         tried(graph(key=["nosuch"]))
     assert "nosuch" in tried(graph(condition="nosuch = 1"))["error"]["message"]
+
+
+def test_columns_that_a_sample_lacks_are_named() -> None:
+    """They are NULL, so that a rule may find matches over several keys, or none."""
+    events = EVENTS.replace("user", "usr").replace("price", "amount")
+    assert tried(rule(), events)["missing"] == [
+        "No event has user, which the rule reads: it is NULL. Did you mean user by usr?",
+        "No event has price, which the rule reads: it is NULL.",
+    ]
+    item = {name: value for name, value in graph().items() if name != "key"}
+    assert tried(item, events.replace("kind", "k"), settings=replace(SETTINGS, keys=("user",)))["missing"] == [
+        "No event has user, which the rule reads: it is NULL. Did you mean user by usr?",
+        "No event has kind, which the rule reads: it is NULL.",
+    ]
+    assert tried(rule())["missing"] == []
+    assert tried(rule(), settings=replace(SETTINGS, columns=None))["missing"] == [], "the columns are not known"
 
 
 @pytest.fixture

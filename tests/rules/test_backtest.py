@@ -66,7 +66,8 @@ def test_the_summary_has_a_row_for_each_rule() -> None:
     assert rows[0] == {
         "id": "changed", "version": 2, "refused": None, "matches": 1200, "keys": 7, "matches_per_day": 600.0,
         "most_in_a_day": 1100, "timed_out": None, "errors": 0, "error": None, "old_version": 1, "old_refused": None,
-        "old_matches": 1000, "old_keys": 7, "old_timed_out": None, "old_errors": 0, "added": 250, "removed": 50, "kept": 950,
+        "old_matches": 1000, "old_keys": 7, "old_matches_per_day": 600.0, "old_most_in_a_day": 1100,
+        "old_timed_out": None, "old_errors": 0, "added": 250, "removed": 50, "kept": 950,
     }  # fmt: skip
     assert (rows[1]["version"], rows[1]["matches"], rows[1]["old_matches"]) == (None, 0, 1200)
     assert (rows[2]["matches"], rows[2]["refused"], rows[2]["removed"]) == (None, "unknown column 'x'", None)

@@ -105,6 +105,12 @@ def test_nothing() -> None:
     assert texts(rows) == ["fails", "login", "no matches"]
 
 
+def test_keys_are_in_the_order_of_their_values() -> None:
+    rows = pa.Table.from_pylist([row(n, n, n + 1) for n in (10, 2, 1, 11)])
+    shown = texts(rows, "user")
+    assert [text for text in shown if text in ("1", "2", "10", "11")] == ["1", "2", "10", "11"]
+
+
 def test_there_is_a_limit() -> None:
     rows = pa.Table.from_pylist([row(n % 50, n, n + 1) for n in range(MAX_ROWS + 5)])
     drawn = {bar.attrib["y"] for bar in shapes(rows, "rect", "user")}

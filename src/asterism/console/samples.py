@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,16 +31,19 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.binding import selector_of
 from asterism.rules.binding.clauses import clause_of
+from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.sets.set_store import SingleSetStore
 from asterism.testing.rule_harness import number_column, rows_of_matches
-from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.text.printable import one_line
+from asterism.text.strict_json import DocumentSyntaxError, decode, nowhere, text_of
 from asterism.trace.report import trace
 from asterism.trace.row_patterns import trace_rows
 
+_UNKNOWN = re.compile(r"unknown column '([^']*)'")
 MAX_TEXT = 1_000_000
 MAX_EVENTS = 2_000
 MAX_COLUMNS = 200
@@ -156,7 +161,9 @@ class Samples:
         settings = self.settings
         # Rules are tried as if they were in force.
         rule = replace(rule, timestamp=None, expires=None)
-        events = self._looked_up(events_in(text, self.schema(), settings.time))
+        schema = self.schema()
+        sample = events_in(text, schema, settings.time)
+        events = self._looked_up(with_columns_of(sample, schema))
         time = settings.time if settings.time in events.column_names else None
         # Columns without values are those that the sample does not have.
         shown = events.select([name for name in events.column_names if events[name].null_count < events.num_rows])
@@ -169,10 +176,16 @@ class Samples:
             "key": list(_key_of(rule, settings.keys)),
             "rowKeys": [key_values(encoded_key) for encoded_key in keys.to_pylist()],
         }
+        response["missing"] = (
+            [] if schema is None else list(_missing(rule, sample.schema, events.schema, semantics, settings))
+        )
         try:
             matches, timed_out = numbered_matches(rule, events, settings.keys, time, semantics)
             response["matches"], response["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
             response["moreMatches"] = len(matches) - len(response["matches"])
+            if rule.suppress is not None:
+                every, _ = numbered_matches(replace(rule, suppress=None), events, settings.keys, time, semantics)
+                response["suppressed"] = len(every) - len(matches)
         except AsterismError as error:
             matches = []
             response["error"] = {"message": error.message, "detail": error.detail, "hint": error.hint}
@@ -222,6 +235,7 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
             table = read_table(io.BytesIO(lines), "json") if lines else pa.table({})
         else:
             table = read_table(io.BytesIO(text.encode()), "csv")
+            _check_header(table.column_names, schema)
     except (pa.ArrowException, UnicodeEncodeError) as error:
         raise StreamDefinitionError("the events cannot be read", str(error).splitlines()[0]) from None
     for what, count, most in (("events", table.num_rows, MAX_EVENTS), ("columns", table.num_columns, MAX_COLUMNS)):
@@ -237,12 +251,54 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
             table = table.set_column(number, column.name, _typed(table.column(number), column.name, wanted))
         elif pa.types.is_null(column.type):
             table = table.set_column(number, column.name, table.column(number).cast(pa.string()))
-    if schema is not None:
-        # A condition may read a column that no event of the sample has.
-        for column in schema:
-            if column.name not in table.column_names:
-                table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
     return as_in_spark(table, time)
+
+
+def with_columns_of(events: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """The events with all columns of *schema*: a condition may read a column that no event of the sample has."""
+    for column in schema or ():
+        if column.name not in events.column_names:
+            events = events.append_column(column.name, pa.nulls(events.num_rows, column.type))
+    return events
+
+
+def _missing(
+    rule: PatternProcessor, sample: pa.Schema, schema: pa.Schema, semantics: Semantics, settings: SampleSettings
+) -> Iterator[str]:
+    """The columns of *schema* that the rule reads and the sample lacks, each with similar ones of the sample."""
+    known = {*sample.names, *(name for name, _, _ in settings.lookups)}
+    names = [name for name in schema.names if name in known]
+    absent = [name for name in schema.names if name not in known]
+    key = [] if rule.sql is not None or rule.key is not None else [name for name in settings.keys if name in absent]
+    found = dict.fromkeys(key)
+    while True:
+        given = pa.schema([schema.field(name) for name in (*names, *found)])
+        problems = check_processor(rule.to_dict(), nowhere, given, semantics).problems
+        unknown = [match[1] for problem in problems if (match := _UNKNOWN.search(problem.message))]
+        new = [name for name in dict.fromkeys(unknown) if name in absent and name not in found]
+        if not new:
+            break
+        found.update(dict.fromkeys(new))
+    for name in found:
+        similar = difflib.get_close_matches(name, sample.names, n=1)
+        yield f"No event has {name}, which the rule reads: it is NULL." + (
+            f" Did you mean {name} by {similar[0]}?" if similar else ""
+        )
+
+
+def _check_header(names: Sequence[str], schema: pa.Schema | None) -> None:
+    """:raises StreamDefinitionError: the first line is no header"""
+    if (
+        schema is None
+        or not schema.names
+        or not {name.lower() for name in names}.isdisjoint(map(str.lower, schema.names))
+    ):
+        return
+    raise StreamDefinitionError(
+        "the first line is no header: none of its values is a column of the events",
+        f"Its values are {one_line(', '.join(names), 200)}.",
+        f"begin with a line such as {one_line(','.join(schema.names), 200)}",
+    )
 
 
 def _rows_in(text: str) -> Iterator[Mapping[str, Any]]:
@@ -286,10 +342,24 @@ def _typed(column: pa.ChunkedArray, name: str, wanted: pa.DataType) -> pa.Chunke
             return column.cast(pa.string())
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        at = next((at for at in range(len(column)) if not _can_be(column[at], wanted)), None)
+        where = "" if at is None else f"event {at + 1}: "
+        value = str(error).splitlines()[0] if at is None else f"The value is {one_line(repr(column[at].as_py()), 100)}."
         raise InvalidEventError(
-            f"the column {name!r:.60} is of type {name_of(column.type)}, not {name_of(wanted)}",
-            str(error).splitlines()[0],
+            f"{where}the column {name!r:.60} is of type {name_of(column.type)}, not {name_of(wanted)}",
+            value,
+            "write a time as 2026-01-31 12:00:00" if pa.types.is_timestamp(wanted) else None,
         ) from None
+
+
+def _can_be(value: pa.Scalar, wanted: pa.DataType) -> bool:
+    try:
+        if pa.types.is_timestamp(wanted) and pa.types.is_string(value.type):
+            return not value.is_valid or pa.types.is_timestamp(timestamps(pa.chunked_array([[value.as_py()]])).type)
+        value.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
 
 
 def _cell(value: Any) -> str | None:

@@ -195,7 +195,11 @@ class Timeline:
             if start is not None and end is not None:
                 rows.append((start.astimezone(zone) if zone else start, end.astimezone(zone) if zone else end, row))
         labels = [_label([row[name] for name in self.key]) for *_, row in rows]
-        order = sorted(range(len(rows)), key=lambda at: (labels[at], rows[at][:2]))
+        keys_of_rows = [tuple((row[name] is None, row[name]) for name in self.key) for *_, row in rows]
+        try:
+            order = sorted(range(len(rows)), key=lambda at: (keys_of_rows[at], labels[at], rows[at][:2]))
+        except TypeError:  # values without an order, such as maps
+            order = sorted(range(len(rows)), key=lambda at: (labels[at], rows[at][:2]))
         drawn: dict[str, list[_Bar]] = {}
         keys = 0
         for label, group in groupby(order, key=lambda at: labels[at]):

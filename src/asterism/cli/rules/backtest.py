@@ -87,8 +87,8 @@ def backtest(
     SOURCE is refused, or if the condition of a --fail-if is true for a rule.
 
     The columns in conditions are id, version, refused, matches, keys, matches_per_day, most_in_a_day, timed_out, errors and
-    error; with --against also added, removed, kept, old_version, old_refused, old_matches, old_keys, old_timed_out and
-    old_errors.
+    error; with --against also added, removed, kept, old_version, old_refused, old_matches, old_keys,
+    old_matches_per_day, old_most_in_a_day, old_timed_out and old_errors.
 
     \b
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\

@@ -91,9 +91,8 @@ function report(job) {
   const compared = result.compared && rule.old_version !== null;
   const period = result.first ? `${timeText(result.first)} – ${timeText(result.last)}, ${plural(result.days, "day")}` : "";
   if (rule.refused) return errorBox({ message: rule.refused }, "The rule cannot be used with these events");
-  const perDay = rule.old_matches === null || !result.days ? null : rule.old_matches / result.days;
   const rows = [
-    ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", "old_matches_per_day"], ["Most in a day", "most_in_a_day", null],
+    ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", "old_matches_per_day"], ["Most in a day", "most_in_a_day", "old_most_in_a_day"],
     ["Timed out", "timed_out", "old_timed_out"], ["Errors", "errors", "old_errors"],
   ];
   return [
@@ -101,7 +100,7 @@ function report(job) {
     rule.errors ? errorBox({ message: `Disabled in ${plural(rule.errors, "key group")}`, detail: rule.error }) : null,
     compared ? differences(rule) : h("p", { class: "notice" }, "No version is in use to compare with."),
     h("div", { class: "scroll" }, h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("td", {}), compared ? h("th", { scope: "col" }, `In use, v${rule.old_version}`) : null, h("th", { scope: "col" }, compared ? "As edited" : "Value"))),
-      h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, before ? number({ ...rule, old_matches_per_day: perDay }[before]) : "") : null,
+      h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, number(rule[before])) : null,
         h("td", {}, number(rule[now]))))))),
     ...examples(result, compared ? [["added", "Added matches", rule.added], ["removed", "Removed matches", rule.removed]] : [["added", "Matches", rule.matches]]),
   ];

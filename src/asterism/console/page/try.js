@@ -75,8 +75,10 @@ export class TryTab {
     const used = new Map();
     matches.forEach((match, at) => match.events.forEach(([, event]) => used.set(event, at)));
     const more = found.moreMatches ? h("p", { class: "dim" }, `and ${plural(found.moreMatches, "more match", "more matches")}`) : null;
+    const suppressed = found.suppressed ? `, ${number(found.suppressed)} suppressed` : "";
     replace(this.result,
-      found.error ? errorBox(found.error, "The rule failed on these events") : h("h2", {}, matches.length ? plural(matches.length + found.moreMatches, "match", "matches") : "No match"),
+      found.missing?.length ? h("div", { class: "warn-box" }, found.missing.map((text) => h("p", {}, foreign(text)))) : null,
+      found.error ? errorBox(found.error, "The rule failed on these events") : h("h2", {}, matches.length ? plural(matches.length + found.moreMatches, "match", "matches") + suppressed : "No match"),
       matches.length ? h("ol", { class: "matches" }, matches.map((match) => this.match(match))) : null, more,
       timedOut.length ? [h("h2", {}, plural(timedOut.length, "timed-out partial match", "timed-out partial matches")), h("ol", { class: "matches" }, timedOut.map((match) => this.match(match)))] : null,
       found.trace ? this.trace(found) : null,
@@ -125,6 +127,7 @@ export class TryTab {
     steps.classList.toggle("brief", isLong);
     const brief = h("label", {}, h("input", { type: "checkbox", checked: isLong, onchange: (event) => steps.classList.toggle("brief", event.target.checked) }), "Only events that change something");
     return h("div", { class: "trace-box" }, h("div", { class: "trace-head" }, h("h2", {}, "Why, event by event"), found.keys.length > 1 ? select : null, moments.some(idle) ? brief : null),
+      found.suppressed ? h("p", { class: "dim small" }, "The trace has the matches that were suppressed, too.") : null,
       h("p", { class: "trace-summary" }, lines.slice(end).map(([, line]) => line).join("\n")), steps, h("p", { class: "dim small" }, "The numbers count the events of this key, in the order of their times."));
   }
 }

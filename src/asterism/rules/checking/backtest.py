@@ -62,7 +62,8 @@ class BacktestRun:
 _TYPES = {"int | None": pa.int64(), "float | None": pa.float64(), "str | None": pa.string()}
 _SUMMARY = [("id", pa.string()), *((each.name, _TYPES[str(each.type)]) for each in fields(BacktestRun))]
 _COMPARED = [
-    (f"old_{name}", dict(_SUMMARY)[name]) for name in ("version", "refused", "matches", "keys", "timed_out", "errors")
+    (f"old_{name}", dict(_SUMMARY)[name])
+    for name in ("version", "refused", "matches", "keys", "matches_per_day", "most_in_a_day", "timed_out", "errors")
 ]
 _COMPARED += [(name, pa.int64()) for name in (ADDED, REMOVED, KEPT)]
 
