@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAG
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
+from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.key_groups import (
     KEY_HASH,
     POSITION,
@@ -40,6 +42,8 @@ from asterism.savepoints.plain_types import as_plain, retyped
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.testing.operator_harness import OperatorHarness, key_hashes
 
+ChangeOf = Callable[[StateDefinition, Summary], StateChange]
+
 
 def in_parquet(table: pa.Table) -> pa.Table:
     """The table after it was a file."""
@@ -52,8 +56,8 @@ def hashes_of(keys: pa.Table, definition: StateDefinition) -> Ints:
     return key_hashes(keys) if definition.keys.names else np.zeros(keys.num_rows, np.int64)
 
 
-def regrouped(stores: list[MemoryStore], key_groups: int) -> list[MemoryStore]:
-    """The same state in another number of key groups."""
+def regrouped(stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | None = None) -> list[MemoryStore]:
+    """The same state in another number of key groups, for another definition if it is given."""
     headers = {n: GroupHeader.from_bytes(s.header) for n, s in enumerate(stores) if s.header is not None}
     new = [MemoryStore() for _ in range(key_groups)]
     if not headers:
@@ -76,8 +80,14 @@ def regrouped(stores: list[MemoryStore], key_groups: int) -> list[MemoryStore]:
     hashes = hashes_of(keys, definition) if of_rules is None else of_rules
     assert (groups_of(hashes, len(stores)) == table.column("key_group").to_numpy()).all()
     table = in_parquet(table.append_column(KEY_HASH, pa.array(hashes)))
-    of_rows = groups_of(hashes, key_groups)
+    change = None if change_of is None else change_of(definition, summary)
     waiting = {name: _waiting(stores, headers, definition, name) for name in definition.inputs}
+    if change is not None:
+        changed, _ = change.rows(table)
+        table, definition = in_parquet(changed), change.new
+        waiting = {name: in_parquet(changed_waiting(change, name, events)[0]) for name, events in waiting.items()}
+        states, summary = key_states(definition), replace(summary, definition=definition, fingerprint=change.fingerprint)
+    of_rows = groups_of(table.column(KEY_HASH).to_numpy(), key_groups)
     broadcast = {}
     index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None
     if index is not None:
@@ -134,6 +144,17 @@ def regroup(harness: OperatorHarness, key_groups: int) -> None:
     """Continue with another number of key groups."""
     harness.close()
     harness.stores[:] = regrouped(harness.stores, key_groups)
+    _set_times(harness)
+
+
+def continue_with(old: OperatorHarness, new: OperatorHarness, change_of: ChangeOf) -> None:
+    """Continue the state of a harness with that of another definition, which has not begun."""
+    old.close()
+    new.stores[:], new.now = regrouped(old.stores, len(new.stores), change_of), old.now
+    _set_times(new)
+
+
+def _set_times(harness: OperatorHarness) -> None:
     harness.next_times, harness.next_processing_times = [], []
     for store in harness.stores:
         times = (END_OF_TIME, END_OF_TIME)

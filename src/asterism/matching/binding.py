@@ -6,7 +6,7 @@ condition that reads earlier events of the match is a program, evaluated for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -33,7 +33,7 @@ from asterism.errors import (
 )
 from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
+from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.ranges import Indexable
@@ -386,14 +386,32 @@ class BoundPattern:
     @cached_property
     def _texts_of_bits(self) -> list[str]:
         """Spark SQL for each condition bit, of which none is a function."""
+        return self.texts_of_bits(str)
+
+    def texts_of_bits(self, identity: Callable[[Any], str]) -> list[str]:
+        """What each condition bit tests: Spark SQL, or the *identity* of a function."""
         texts: dict[int, str] = {}
         for condition, bit in zip(self.nfa.conditions, self.evaluation.bit, strict=True):
-            if bit >= 0 and bit not in texts:
-                assert isinstance(condition, SqlCondition)
-                tree = self.scope.resolve(self.scope.parse(condition.text), condition.text)
-                pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
-                texts[bit] = sql_of(_joined(pure))
+            if bit < 0 or bit in texts:
+                continue
+            if isinstance(condition, PythonCondition):
+                texts[bit] = identity(condition.function)
+                continue
+            assert isinstance(condition, SqlCondition)
+            tree = self.scope.resolve(self.scope.parse(condition.text), condition.text)
+            texts[bit] = sql_of(_joined([part for part in conjuncts(tree) if not has_aggregate(part)]))
         return [text for _, text in sorted(texts.items())]
+
+    @property
+    def computed_texts(self) -> dict[str, str]:
+        """The expression of each computed column (``s:``) of ``event_schema``."""
+        names = self.scope.schema.names
+        columns = {self.slot_column(slot): self.vectorized.texts[slot] for slot in self.programs.stored}
+        return {
+            name: COLUMN.sub(lambda found: repr(names[int(found[1])]) if found[1] else found[0], text)
+            for name, text in columns.items()
+            if name.startswith("s:")
+        }
 
     # ------------------------------------------------------------------ failures
 

@@ -10,6 +10,7 @@ Source: Flink's ``CepOperator``.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from asterism.matching.process_function import (
     rows_of_main_output,
 )
 from asterism.matching.spec import MatchOptions, MatchSpec
-from asterism.matching.stored_matches import described_automaton
+from asterism.matching.stored_matches import CHANGE, described_automaton, described_pattern
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import (
     LATE,
@@ -215,8 +216,19 @@ class CepOperator(KeyGroupOperator):
             pa.schema([self.schema.field(name) for name in self.keys]),
             {"keys": self.key_schema, EVENTS: self.pattern.event_schema},
             {name: spec.prepared for name, spec in self.inputs.items()},
-            {**described_automaton(self.pattern.nfa), FIXED: self._fixed},
+            {**described_automaton(self.pattern.nfa), CHANGE: self._described, FIXED: self._fixed},
         )
+
+    @property
+    def _described(self) -> dict[str, Any]:
+        """What another pattern needs to continue the state."""
+        columns = self._read_columns().with_metadata(self.schema.metadata).serialize().to_pybytes()
+        return {
+            **described_pattern(self.pattern, identity_of_function),
+            "columns": base64.b64encode(columns).decode(),
+            "time": None if self.processing_time else self.time.name,
+            "order_by": [str(key) for key in self.order_by],
+        }
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         keys, events = old.tables.values()
@@ -417,6 +429,11 @@ def _heaviest(page: Page, keys: pa.Table) -> str:
     if heaviest is None:
         return "no key has events or partial matches"
     return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in heaviest.to_pydict().items())} with {most:,} {what}"
+
+
+def identity_of_function(function: Any) -> str:
+    """Equal for functions with the same code."""
+    return "#" + hashlib.sha256(repr(_plain(function)).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:

@@ -262,6 +262,11 @@ class _MatchMeasures:
         self.kept_columns = [name for name in schema.names if name in read]
 
     @property
+    def read_by_stage(self) -> dict[str, list[str]]:
+        """The columns of events that the measures read, by stage, subset or EVERY_STAGE."""
+        return {stage: [name for name in calls.read if name != _CLASSIFIER] for stage, calls in self._calls.items()}
+
+    @property
     def expressions(self) -> list[Vectorized]:
         """All computed expressions except the aggregates."""
         return [*(calls.arguments for calls in self._calls.values()), self._measures.rest]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from asterism.operators.state.state_definition import UNKNOWN_COLUMNS, StateDefi
 from asterism.operators.stored_state import columns_of_events, kept_column
 from asterism.patterns.automaton import Nfa, NfaStateKind
 
+if TYPE_CHECKING:
+    from asterism.matching.binding import BoundPattern
+
 ACCEPTED = "accepted"
 """The column with the events."""
 
@@ -27,6 +30,32 @@ def described_automaton(nfa: Nfa) -> dict[str, Any]:
     """
     states = [[state.stage or state.name, int(state.kind), micros(state.gap)] for state in nfa.states]
     return {"stages": list(nfa.stages), "states": states, "window": micros(nfa.window)}
+
+
+CHANGE = "change"
+"""In the details of a definition: what a change of the pattern needs, by :func:`described_pattern`."""
+_MAX_EDGES = 20_000
+
+
+def described_pattern(pattern: BoundPattern, identity: Callable[[Any], str]) -> dict[str, Any]:
+    """What the state of a pattern needs, beside its automaton, to be continued with another pattern
+    (:mod:`asterism.savepoints.patterns`), as JSON: the edges of each state (none, if there are very many), what the condition
+    bits and the computed columns of events are, and what keys remember.
+
+    :param identity: of a function in Python
+    """
+    states = pattern.nfa.states
+    edges = [[[int(edge.action), edge.target.number, micros(edge.gap)] for edge in state.edges] for state in states]
+    return {
+        "start": pattern.nfa.start.number,
+        "edges": edges if sum(map(len, edges)) <= _MAX_EDGES else None,
+        "bits": pattern.texts_of_bits(identity),
+        "computed": pattern.computed_texts,
+        "previous": pattern.remembers_events,
+        "absences": [absence.stage for absence in pattern.nfa.absences],
+        "counts_keys": pattern.counts_keys,
+        "relevant_only": pattern.relevant_only,
+    }
 
 
 def matches_schema(key: pa.DataType, event: pa.DataType | None = None) -> pa.Schema:

@@ -1,0 +1,45 @@
+"""The tables of a savepoint for a changed definition, whatever the kind of the query.
+
+See docs/decisions/0132.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from asterism.columns.arrays import one_chunk
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.plain_types import retyped
+from asterism.savepoints.plan import Counts
+
+
+class StateChange(Protocol):
+    """What a new definition makes of the state of a former one. Plain data, so that it can be sent to the workers.
+
+    :ivar fingerprint: one of the changed state; no operator has it, so that an operator converts what it still has to
+    """
+
+    old: StateDefinition
+    new: StateDefinition
+    fingerprint: bytes
+
+    @property
+    def notes(self) -> list[str]:
+        """What the counts of a plan do not show."""
+
+    def rows(self, rows: pa.Table) -> tuple[pa.Table, Counts]:
+        """The rows of the table ``keys`` that still have a state, and what became of all."""
+
+    def waiting(self, name: str, events: pa.Table) -> tuple[pa.Table, Counts]:
+        """The prepared events of an input that wait for the watermark, and what became of all."""
+
+
+def changed_waiting(change: StateChange, name: str, rows: pa.Table) -> tuple[pa.Table, Counts]:
+    """The rows of the table ``waiting_NAME``, and what became of all."""
+    before = change.old.inputs[name]
+    events = pa.table([retyped(one_chunk(rows.column(f.name)), f.type) for f in before], schema=before)
+    changed, counts = change.waiting(name, events)
+    others = rows.select([column for column in rows.column_names if column not in before.names]).slice(0, changed.num_rows)
+    return pa.table([*others.columns, *changed.columns], names=[*others.column_names, *changed.column_names]), counts
