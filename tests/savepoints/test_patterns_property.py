@@ -153,3 +153,47 @@ def _is_complete(shape: str, row: dict[str, Any]) -> bool:
 
 def _last(events: list[dict[str, Any]]) -> float:
     return max(float(event["ts"].timestamp()) for event in events)
+
+
+ANY = Pattern.begin("a").where(is_("a"))
+
+
+def _any(*letters: str) -> Pattern:
+    pattern = ANY
+    for letter in letters:
+        pattern = pattern.followed_by_any(letter).where(is_(letter))
+    return pattern
+
+
+@given(events=EVENTS, data=st.data(), old=st.permutations("bcd"), size=st.integers(0, 3))
+def test_stages_can_be_inserted_and_removed(events: Any, data: Any, old: list[str], size: int) -> None:
+    """Where every event can be skipped, a match takes events after the stop for all stages from the first new one on."""
+    stop, watermark = stops(data, events)
+    former, new = sorted(old[:size]), sorted(old[data.draw(st.integers(0, 3)) :])
+    _, after = changed(harness(_any(*former, "f")), harness(_any(*new, "f")), events, stop, watermark=watermark)
+    common = [letter for letter in new if letter in former]
+    first_new = next((letter for letter in new if letter not in former), "f")
+    expected = [
+        ("matches", row)
+        for row in (row for output, row in replayed(_any(*new, "f"), events) if output == "matches")
+        if all(_last(row[letter]) > watermark for letter in [*new, "f"] if letter >= first_new)
+        and _decided(row) > watermark
+    ]
+    assert common is not None
+    assert texts([row for row in after if row[0] == "matches"]) == texts(expected)
+
+
+@given(events=EVENTS, data=st.data(), shape=st.sampled_from(SHAPES), old=st.integers(3, 9), now=st.integers(3, 9))
+def test_the_window_can_change(events: Any, data: Any, shape: str, old: int, now: int) -> None:
+    stop, watermark = stops(data, events)
+    if shape == "absent at the end":
+        shape = "absent"
+    pattern = shapes()[shape]
+    _, after = changed(harness(pattern, old), harness(pattern, now), events, stop, watermark=watermark)
+    found = [row for row in after if row[0] == "matches"]
+    expected = [
+        row for row in replayed(pattern, events, now)
+        if row[0] == "matches" and _decided(row[1]) > watermark
+        and (now <= old or row[1]["start_time"].timestamp() + old > watermark)
+    ]  # fmt: skip
+    assert texts(found) == texts(expected)
