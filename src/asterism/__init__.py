@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
+    from asterism.savepoints.plan import SavepointPlan
     from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
     from asterism.spark.api.operators import OperatorStream, connect
     from asterism.spark.api.running import run
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
+    from asterism.spark.savepoints.changing import change_savepoint, plan_savepoint
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.rescaling import rescale_checkpoint
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
@@ -187,6 +189,7 @@ __all__ = [
     "RefusedProcessor",
     "RegisteredCondition",
     "RowPatternStream",
+    "SavepointPlan",
     "Semantics",
     "SessionWindows",
     "Side",
@@ -210,6 +213,7 @@ __all__ = [
     "Windows",
     "WithinType",
     "as_of_join",
+    "change_savepoint",
     "connect",
     "create_savepoint",
     "draw",
@@ -221,6 +225,7 @@ __all__ = [
     "multi_join",
     "never",
     "pattern_json_schema",
+    "plan_savepoint",
     "read_savepoint",
     "read_state",
     "register_function",
@@ -264,6 +269,8 @@ _NAMES = {
     "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
+    "savepoints.plan": ["SavepointPlan"],
+    "spark.savepoints.changing": ["change_savepoint", "plan_savepoint"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.rescaling": ["rescale_checkpoint"],
     "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],

@@ -86,7 +86,10 @@ def regrouped(stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | 
         changed, _ = change.rows(table)
         table, definition = in_parquet(changed), change.new
         waiting = {name: in_parquet(changed_waiting(change, name, events)[0]) for name, events in waiting.items()}
-        states, summary = key_states(definition), replace(summary, definition=definition, fingerprint=change.fingerprint)
+        states, summary = (
+            key_states(definition),
+            replace(summary, definition=definition, fingerprint=change.fingerprint),
+        )
     of_rows = groups_of(table.column(KEY_HASH).to_numpy(), key_groups)
     broadcast = {}
     index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None

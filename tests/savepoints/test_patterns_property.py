@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -121,9 +121,7 @@ def test_another_condition_that_decides_the_same_changes_nothing(shape: str, eve
 def test_stages_can_be_renamed(shape: str, events: Any, data: Any) -> None:
     stop, watermark = stops(data, events)
     new, renamed = shapes(names="xyz")[shape], {"a": "x", "b": "y", "c": "z"}
-    _, after = changed(
-        harness(shapes()[shape]), harness(new), events, stop, watermark=watermark, renamed=renamed
-    )
+    _, after = changed(harness(shapes()[shape]), harness(new), events, stop, watermark=watermark, renamed=renamed)
     decided = [_decided(row) for _, row in after]
     expected = [row for row in replayed(new, events) if _decided(row[1]) > watermark]
     assert texts(after) == texts(expected), decided

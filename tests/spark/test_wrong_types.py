@@ -27,12 +27,14 @@ from asterism import (
     StreamOperator,
     TumblingWindows,
     as_of_join,
+    change_savepoint,
     connect,
     create_savepoint,
     interval_join,
     match_recognize,
     multi_broadcast_join,
     multi_join,
+    plan_savepoint,
     read_savepoint,
     read_state,
     rescale_checkpoint,
@@ -259,6 +261,18 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"spark": spark, "savepoint": "there/is", "checkpoint": "/none", "tasks": 1} | wrong
         ),
         ["savepoint", "checkpoint", "key_groups", "tasks"],
+    ),
+    "plan_savepoint": (
+        lambda spark, **wrong: plan_savepoint(
+            **{"spark": spark, "savepoint": "none", "definition": Pattern.begin("a")} | wrong
+        ),
+        ["savepoint", "renamed", "measures"],
+    ),
+    "change_savepoint": (
+        lambda spark, **wrong: change_savepoint(
+            **{"spark": spark, "savepoint": "none", "target": "/none", "definition": Pattern.begin("a")} | wrong
+        ),
+        ["savepoint", "target", "renamed", "measures", "allow_dropped"],
     ),
     "read_savepoint": (
         lambda spark, **wrong: read_savepoint(**{"spark": spark, "savepoint": "none"} | wrong),

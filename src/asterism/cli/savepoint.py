@@ -9,11 +9,16 @@ import click
 
 from asterism.cli.common.local_spark import local_spark
 from asterism.cli.common.terminal import errors_explained, status_line
+from asterism.cli.savepoint_plan import change, plan
 
 
 @click.group(name="savepoint")
 def savepoint() -> None:
     """The state of a stopped query in a portable form: for other key groups, another place, another version of Spark."""
+
+
+savepoint.add_command(plan)
+savepoint.add_command(change)
 
 
 @savepoint.command(name="create")

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from asterism.columns.arrays import one_chunk
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.key_groups import STATE, THE_KEY
+from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.plain_types import retyped
 from asterism.savepoints.plan import Counts
 
@@ -36,10 +38,20 @@ class StateChange(Protocol):
         """The prepared events of an input that wait for the watermark, and what became of all."""
 
 
+def written_page(states: KeyStates, rows: pa.Table) -> bytes:
+    """A page of the keys of some rows of the table ``keys``."""
+    key, state = one_chunk(rows.column(THE_KEY)), one_chunk(rows.column(STATE))
+    columns = [retyped(column, field.type) for column, field in zip(key.flatten(), states.keys, strict=True)]
+    fields = retyped(state, pa.struct(list(states.fields))).flatten()
+    return states.written(pa.table(columns, schema=states.keys), dict(zip(states.fields.names, fields, strict=True)))
+
+
 def changed_waiting(change: StateChange, name: str, rows: pa.Table) -> tuple[pa.Table, Counts]:
     """The rows of the table ``waiting_NAME``, and what became of all."""
     before = change.old.inputs[name]
     events = pa.table([retyped(one_chunk(rows.column(f.name)), f.type) for f in before], schema=before)
     changed, counts = change.waiting(name, events)
-    others = rows.select([column for column in rows.column_names if column not in before.names]).slice(0, changed.num_rows)
+    others = rows.select([column for column in rows.column_names if column not in before.names]).slice(
+        0, changed.num_rows
+    )
     return pa.table([*others.columns, *changed.columns], names=[*others.column_names, *changed.column_names]), counts

@@ -42,13 +42,16 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
 from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
-from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema, written_page
+from asterism.savepoints.changes import written_page
+from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, Part
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"
 _PREVIOUS, _NUMBERS = "the number of earlier events that PREV() reads", "the use of MATCH_NUMBER() in measures"
 PARTIAL, HELD, WAITING = "partial matches", "finished matches that a skip strategy holds back", "events that wait"
+_SOON = 1000
+"""So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
 _TOO_LONG = "its events do not fit into the new window"
 _SAME = "the same as another one without the events of removed stages"
 _OVER = "its new window has passed: it ends at once"
@@ -174,7 +177,7 @@ class PatternChange:
             THE_KEY: pa.StructArray.from_arrays(
                 [one_chunk(column) for column in keys.columns], fields=list(rows_schema(after).field(THE_KEY).type)
             ),
-            NEXT_EVENT_TIME: pa.array(deadlines),
+            NEXT_EVENT_TIME: pa.array(np.maximum(deadlines, max(self._watermark, 0) + _SOON)),
             STATE: pa.StructArray.from_arrays([state[f.name] for f in after.fields], fields=list(after.fields)),
         }
         return pa.table({name: columns.get(name, left.column(name)) for name in rows.column_names}), counts

@@ -1,0 +1,115 @@
+"""The commands ``asterism savepoint plan`` and ``asterism savepoint change``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.common.local_spark import local_spark
+from asterism.cli.common.terminal import errors_explained, print_table, status_line
+from asterism.cli.rules.rule_files import PatternFile, RuleInFile
+from asterism.errors import StateError
+from asterism.patterns.pattern import Pattern
+
+if TYPE_CHECKING:
+    from asterism.savepoints.plan import SavepointPlan
+
+
+def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    names = dict(value.partition("=")[::2] for value in values)
+    if not all(former and new for former, new in names.items()):
+        raise click.BadParameter("write it as former=new", ctx, param)
+    return names
+
+
+def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.argument("definition", type=PatternFile()),
+        click.option(
+            "--rename", "renamed", multiple=True, callback=_names, metavar="FORMER=NEW",
+            help="A stage that has another name; can be repeated.",
+        ),
+        click.option(
+            "--select", "measures", multiple=True,
+            help="A measure that the query will have; can be repeated. What lacks a column of it is dropped.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(name="plan")
+@click.argument("savepoint")
+@_definition
+def plan(
+    savepoint: str, definition: Path | RuleInFile, renamed: dict[str, str], measures: Sequence[str], as_json: bool
+) -> None:
+    """Show what becomes of the state in SAVEPOINT with another DEFINITION: which partial matches continue, and which are
+    dropped, and why. Nothing is written.
+
+    DEFINITION is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules.
+    """
+    from asterism.spark.savepoints.changing import plan_savepoint
+
+    with errors_explained(), local_spark() as spark:
+        with status_line("reading the savepoint"):
+            made = plan_savepoint(spark, savepoint, _pattern(definition), renamed=renamed, measures=measures)
+        _show(made, as_json)
+
+
+@click.command(name="change")
+@click.argument("savepoint")
+@click.argument("target")
+@_definition
+@click.option("--allow-dropped", is_flag=True, help="Drop what cannot be continued.")
+def change(
+    savepoint: str,
+    target: str,
+    definition: Path | RuleInFile,
+    renamed: dict[str, str],
+    measures: Sequence[str],
+    as_json: bool,
+    allow_dropped: bool,
+) -> None:
+    """Write the new savepoint TARGET from SAVEPOINT, for a query with another DEFINITION. If something would be dropped, nothing
+    is written without --allow-dropped.
+
+    DEFINITION is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules.
+    """
+    from asterism.spark.savepoints.changing import change_savepoint
+
+    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "allow_dropped": allow_dropped}
+    with errors_explained(), local_spark() as spark:
+        with status_line("changing the savepoint"):
+            made = change_savepoint(spark, savepoint, target, _pattern(definition), **options)
+        _show(made, as_json)
+
+
+def _pattern(definition: Path | RuleInFile) -> Pattern:
+    if isinstance(definition, Path):
+        return Pattern.from_json(definition.read_bytes())
+    pattern = definition.processor().pattern
+    if pattern is None:
+        raise StateError(f"the rule {definition} is not a pattern", hint="plan with the stream, in Python")
+    return pattern
+
+
+def _show(made: SavepointPlan, as_json: bool) -> None:
+    if as_json:
+        parts = [{**part._asdict(), "count": count} for part, count in made.rows()]
+        click.echo(json.dumps({"dropped": made.dropped, "parts": parts, "notes": list(made.notes)}, ensure_ascii=False))
+        return
+    if made.counts:
+        rows = ((p.what, p.stage, p.waits_for, p.outcome, f"{n:,}", p.reason) for p, n in made.rows())
+        columns = ["state", "stage", "waits for", "outcome", "count", "reason"]
+        print_table(columns, rows, numbers=["count"], optional=["stage", "waits for", "reason"])
+    else:
+        click.echo("there is no state")
+    for note in made.notes:
+        click.echo(f"note: {note}")

@@ -1,0 +1,226 @@
+"""Savepoints for a changed definition: what becomes of the state, as a plan, and a new savepoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.errors import StateError
+from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.sequence import PatternSequence
+from asterism.savepoints.changes import StateChange, changed_waiting
+from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
+from asterism.savepoints.key_states import key_states
+from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+from asterism.savepoints.patterns import PatternChange, operator_of_pattern
+from asterism.savepoints.plain_types import as_plain, plain_schema
+from asterism.savepoints.plan import Counts, Part, SavepointPlan, plan_of
+from asterism.spark.host.column_types import spark_schema
+from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.session.settings import settings
+from asterism.streams.pattern_stream import PatternStream
+
+_COUNTS = pa.schema([*((name, pa.string()) for name in Part._fields), ("count", pa.int64())])
+_Changed = Callable[[StateChange, pa.Table], tuple[pa.Table, Counts]]
+_Batches = Iterator[pa.RecordBatch]
+
+
+def plan_savepoint(
+    spark: SparkSession,
+    savepoint: str,
+    definition: Any,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    measures: Sequence[str] = (),
+) -> SavepointPlan:
+    """What becomes of the state in a savepoint if the query continues with another definition: which partial matches continue,
+    and which are dropped, by stage and with the reason. Nothing is written.
+
+    :param savepoint: the folder that :func:`create_savepoint` has written
+    :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``
+    :param renamed: new names of stages, by their former names. A stage with another name is otherwise a new one, and the former
+        one was removed.
+    :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
+        Without them, such a column is NULL.
+    :raises StateError: there is no savepoint, or its state cannot be continued at all
+    :raises CheckpointMismatchError: more has changed than can, such as the key
+
+    Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has a runnable example.
+    """
+    changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures)
+    return changed.plan()
+
+
+def change_savepoint(
+    spark: SparkSession,
+    savepoint: str,
+    target: str,
+    definition: Any,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    measures: Sequence[str] = (),
+    allow_dropped: bool = False,
+) -> SavepointPlan:
+    """Write a new savepoint, with which the query continues with another definition. Returns what became of the state.
+
+    :param target: a new folder
+    :param definition, renamed, measures: as for :func:`plan_savepoint`
+    :param allow_dropped: whether a part of the state may be dropped
+    :raises StateError: as :func:`plan_savepoint`; or a part of the state would be dropped, and that is not allowed
+
+    Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has a runnable example.
+    """
+    expect_string(StateError, target, "the target must be a location", '"/savepoints/carts-2"')
+    expect(StateError, allow_dropped, bool, "allow_dropped must be True or False")
+    changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures)
+    folder = StoredFolder.of(spark, target)
+    if folder.names():
+        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    plan = changed.plan()
+    plan.check(allow_dropped=allow_dropped)
+    changed.write(folder)
+    return plan
+
+
+def change_of(summary: Summary, definition: Any, renamed: Mapping[str, str], measures: Sequence[str]) -> StateChange:
+    """What a definition that a user gives makes of a state.
+
+    :raises StateError: it does not belong to the state
+    """
+    old = summary.definition
+    if isinstance(definition, PatternSequence):
+        _check_kind(old, OperatorKind.PATTERN, "a pattern")
+        assert isinstance(definition, Pattern)
+        return PatternChange(old, operator_of_pattern(definition, old, measures), renamed, summary.watermark)
+    if isinstance(definition, PatternStream):
+        _check_kind(old, OperatorKind.PATTERN, "a pattern")
+        outputs = {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
+        return PatternChange(old, definition._operator(outputs), renamed, summary.watermark)
+    raise StateError(
+        f"not a definition of a query: {shown(definition)}",
+        hint="a Pattern, or CEP.pattern(stream, pattern)",
+    )
+
+
+def _check_kind(old: StateDefinition, kind: OperatorKind, what: str) -> None:
+    if old.kind is not kind:
+        raise StateError(f"the savepoint has no state of {what}", f"Its state is that of: {old.kind.value}")
+
+
+class _SavepointChange:
+    """A savepoint and a new definition."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        savepoint: str,
+        definition: Any,
+        renamed: Mapping[str, str],
+        measures: Sequence[str],
+    ) -> None:
+        expect(StateError, spark, SparkSession, "a change of a savepoint needs a SparkSession")
+        expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
+        expect(StateError, renamed, Mapping, "renamed must map former names to new names", 'renamed={"cart": "basket"}')
+        expect_strings(StateError, [*renamed, *renamed.values()], "names must be strings", 'renamed={"cart": "basket"}')
+        expect_strings(StateError, measures, "a measure must be an SQL string", 'measures=["COUNT(a.*) AS n"]')
+        self._spark, self._folder = spark, StoredFolder.of(spark, savepoint)
+        text = self._folder.read(MANIFEST)
+        if text is None:
+            raise no_savepoint(savepoint)
+        self._manifest = Manifest.from_json(text, savepoint)
+        summary = self._manifest.summary
+        self._change = None if summary is None else change_of(summary, definition, renamed, measures)
+
+    def plan(self) -> SavepointPlan:
+        change = self._change
+        if change is None:
+            return SavepointPlan({})
+        counted = [_counted(rows, change, changed) for _, rows, changed in self._tables(change)]
+        return plan_of(counted, change.notes)
+
+    def _tables(self, change: StateChange) -> Iterator[tuple[str, DataFrame, _Changed]]:
+        """The folders of the tables that change, their rows, and how they change."""
+        with settings(self._spark, PARQUET):
+            yield ROWS, self._spark.read.parquet(f"{self._folder.location}/{ROWS}"), _changed_rows
+            for name in change.old.inputs:
+                folder = folder_of_waiting(name)
+                if folder in self._manifest.counts:
+                    yield folder, self._spark.read.parquet(f"{self._folder.location}/{folder}"), _ChangedWaiting(name)
+
+    def write(self, target: StoredFolder) -> None:
+        change, manifest = self._change, self._manifest
+        if change is not None and manifest.summary is not None:
+            counts = dict(manifest.counts)
+            schema = rows_schema(key_states(change.new))
+            schemas = {ROWS: pa.schema([*schema, (KEY_HASH, pa.int64())])}
+            for name, prepared in change.new.inputs.items():
+                of_group = pa.schema([(KEY_GROUP, pa.int32()), (POSITION, pa.int64())])
+                schemas[folder_of_waiting(name)] = pa.schema([*of_group, (KEY_HASH, pa.int64()), *prepared])
+            for name, rows, changed in self._tables(change):
+                location = f"{target.location}/{name}"
+                _mapped(rows, change, changed, schemas[name]).write.parquet(location)
+                counts[name] = self._spark.read.parquet(location).count()
+            for name in broadcast_tables(change.old):
+                folder = folder_of_broadcast(name)
+                (self._folder / folder).copy_to(target / folder)
+            summary = replace(manifest.summary, definition=change.new, fingerprint=change.fingerprint)
+            manifest = replace(manifest, summary=summary, counts=counts)
+        (self._folder / "sources").copy_to(target / "sources")
+        target.write(MANIFEST, manifest.to_json())
+
+
+def _changed_rows(change: StateChange, rows: pa.Table) -> tuple[pa.Table, Counts]:
+    return change.rows(rows)
+
+
+class _ChangedWaiting:
+    """The events of one input that wait."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, change: StateChange, rows: pa.Table) -> tuple[pa.Table, Counts]:
+        return changed_waiting(change, self._name, rows)
+
+
+def _counted(rows: DataFrame, change: StateChange, changed: _Changed) -> Counts:
+    """What becomes of the rows of a table."""
+
+    def count(batches: _Batches) -> _Batches:
+        total: Counts = Counter()
+        for batch in batches:
+            if batch.num_rows:
+                total.update(changed(change, pa.Table.from_batches([batch]))[1])
+        parts = [{**part._asdict(), "count": n} for part, n in total.items()]
+        yield from pa.Table.from_pylist(parts, _COUNTS).to_batches()
+
+    counts: Counts = Counter()
+    for row in rows.mapInArrow(count, spark_schema(_COUNTS)).collect():
+        *part, n = row
+        counts[Part(*part)] += n
+    return counts
+
+
+def _mapped(rows: DataFrame, change: StateChange, changed: _Changed, schema: pa.Schema) -> DataFrame:
+    """The changed rows of a table, with the columns of *schema* that it has."""
+    plain = plain_schema(schema)
+    if KEY_HASH not in rows.columns:  # the events of a broadcast input
+        plain = pa.schema([field for field in plain if field.name != KEY_HASH])
+    names = plain.names
+
+    def map_rows(batches: _Batches) -> _Batches:
+        for batch in batches:
+            if batch.num_rows:
+                made, _ = changed(change, pa.Table.from_batches([batch]))
+                yield from as_plain(made.select(names)).cast(plain).to_batches()
+
+    return rows.mapInArrow(map_rows, spark_schema(plain))
