@@ -826,7 +826,7 @@ ELSEWHERE = {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },
-    "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},
+    "what comes out": {"Backtest", "Finding", "SavepointPlan", "Snapshot", "StateReader", "WindowFiring"},
 }  # fmt: skip
 """What is public and not called here."""
 

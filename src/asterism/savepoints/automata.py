@@ -109,7 +109,7 @@ class _Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Continuation:
     """Where a partial match continues: in one or more states; none: it does not, for a *reason*."""
 
     states: tuple[int, ...]
@@ -146,7 +146,7 @@ class AutomatonChange:
         self._progress: list[_Progress] = []
         self._numbers: dict[_Progress, int] = {}
         self._after: dict[tuple[int, int], int] = {}
-        self._places: dict[tuple[int, int], Place] = {}
+        self._places: dict[tuple[int, int], Continuation] = {}
         begin = frozenset([(old.start, new.start, False)])
         self.begin = self._number(_Progress(begin, self._unknown))
         """the number of the progress without an event"""
@@ -215,32 +215,32 @@ class AutomatonChange:
 
     # ------------------------------------------------------------------ states
 
-    def place(self, progress: int, state: int) -> Place:
+    def place(self, progress: int, state: int) -> Continuation:
         """Where a partial match with this progress continues that was in *state*."""
         key = progress, state
         if key not in self._places:
             self._places[key] = self._found(self._progress[progress], state)
         return self._places[key]
 
-    def _found(self, progress: _Progress, state: int) -> Place:
+    def _found(self, progress: _Progress, state: int) -> Continuation:
         if progress.reason is not None:
-            return Place((), progress.reason)
+            return Continuation((), progress.reason)
         if self.is_same:
-            return Place((state,))
+            return Continuation((state,))
         pairs = self._skipped(progress.pairs)
         skipped = min((s for old, _, s in pairs if old == state), default=None)
         if skipped is None:
-            return Place((), "its state is not one of the former pattern")
+            return Continuation((), "its state is not one of the former pattern")
         candidates = {new for old, new, s in pairs if (old, s) == (state, skipped)}
         if self.new.start in candidates:
-            return Place((), "all stages of which it has accepted an event were removed")
+            return Continuation((), "all stages of which it has accepted an event were removed")
         resting = sorted((new for new in candidates if self.new.states[new][1] not in _ENDS), reverse=True)
         if not resting:
-            return Place((), "the new pattern is complete with the events that it has accepted")
+            return Continuation((), "the new pattern is complete with the events that it has accepted")
         rest = {old for old, _, _ in pairs if self.old.states[old][1] not in _ENDS}
         same = [new for new in resting if self._corresponds(state, new)][:1]
         others = [new for new in resting if not any(self._corresponds(old, new) for old in rest)]
-        return Place(tuple(same + others or resting[:1]))
+        return Continuation(tuple(same + others or resting[:1]))
 
     def _corresponds(self, state: int, new_state: int) -> bool:
         """Whether the states are in the same place of the same stage."""

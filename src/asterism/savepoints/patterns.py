@@ -45,7 +45,7 @@ from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
 from asterism.savepoints.changes import written_page
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import key_states
-from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, Part
+from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"
 _PREVIOUS, _NUMBERS = "the number of earlier events that PREV() reads", "the use of MATCH_NUMBER() in measures"
@@ -154,16 +154,18 @@ class PatternChange:
                     lacking.setdefault(stage, f'its events of "{stage}" were stored without {shown}')
         return lacking
 
-    def _aligned(self, events: pa.Table) -> pa.Table:
-        columns = []
-        for field in self.new.tables[EVENTS]:
+    def _aligned(self, events: pa.Table, count: int) -> pa.Table:
+        """The stored events with the new columns. *count*: of the events, which a table without columns does not have"""
+        schema, columns = self.new.tables[EVENTS], []
+        if not schema.names:
+            return events.select([])
+        for field in schema:
             former = self._former_events[field.name]
-            columns.append(
-                pa.nulls(events.num_rows, field.type)
-                if former is None
-                else aligned_column(events.select([former]).rename_columns([field.name]), field)
-            )
-        return pa.table(columns, schema=self.new.tables[EVENTS])
+            if former is None:
+                columns.append(pa.nulls(count, field.type))
+            else:
+                columns.append(aligned_column(events.select([former]).rename_columns([field.name]), field))
+        return pa.table(columns, schema=schema)
 
     # ------------------------------------------------------------------ rows
 
@@ -185,7 +187,7 @@ class PatternChange:
     def page(self, value: bytes) -> tuple[Page, Ints, Ints, Counts]:
         """(a page of the keys that have a state; their index among the former keys; the next deadline of each; the counts)."""
         page = Page.from_bytes(value, self.old.tables[KEYS_TABLE], self.old.tables[EVENTS])
-        progress, counts, size = self._progress(page.nodes), Counter[Part](), page.keys.num_rows
+        progress, counts, size = self._progress(page.nodes), Counter[PlanPart](), page.keys.num_rows
         nodes = self._nodes(page.nodes)
         runs, of_runs = self._runs(page, progress, nodes, counts)
         held, of_held = self._held(page, progress, nodes, counts)
@@ -195,7 +197,9 @@ class PatternChange:
             offsets_of(np.bincount(of_held, minlength=size)), held,
             offsets_of(np.bincount(of_timers, minlength=size)), timers.reshape(-1, 1),
         )  # fmt: skip
-        changed = Page(page.keys, self._aligned(page.events), page.times, page.positions, nodes.rows, rows)
+        changed = Page(
+            page.keys, self._aligned(page.events, len(page.times)), page.times, page.positions, nodes.rows, rows
+        )
         live = np.flatnonzero(np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0))
         deadlines = np.full(size, END_OF_TIME, np.int64)
         begun = (runs[:, 1] >= 0) & (runs[:, 2] >= 0)
@@ -281,7 +285,7 @@ class PatternChange:
                 (remains & of_this & ~over, CONTINUES, self._waits(place.states, where[1])),
             ):
                 if fate.any():
-                    counts[Part(PARTIAL, *where, outcome, reason)] += int(fate.sum())
+                    counts[PlanPart(PARTIAL, *where, outcome, reason)] += int(fate.sum())
         return made, owners[of_row]
 
     def _waits(self, states: Sequence[int], before: str) -> str:
@@ -315,7 +319,7 @@ class PatternChange:
             reason = automaton.is_complete(code)
             kept[number] &= reason is None
             outcome = CONTINUES if kept[number] else DROPPED
-            counts[Part(HELD, automaton.old.stages[stage], "", outcome, reason or "")] += 1
+            counts[PlanPart(HELD, automaton.old.stages[stage], "", outcome, reason or "")] += 1
         first = rows[:, 0] if nodes.first is None else nodes.first[ends]
         made, owners = np.stack([first, ends, rows[:, 2]], 1)[kept], owners[kept]
         if kept.all() and nodes.first is None:
@@ -350,7 +354,7 @@ class PatternChange:
     def waiting(self, name: str, events: pa.Table) -> tuple[pa.Table, Counts]:
         """Prepared events that wait, for the new conditions; none, if these read columns that the events lack."""
         schema = self.new.inputs[name]
-        waiting = _WaitingEvents(self.old, self._pattern, self._operator, events)
+        waiting = _FormerEvents(self.old, self._pattern, self._operator, events)
         columns, reason = [], None
         for field in schema:
             column = waiting.column(field)
@@ -361,7 +365,7 @@ class PatternChange:
         lacking = self._lacking()
         reason = reason or next(iter(lacking.values()), None)
         outcome = CONTINUES if reason is None else DROPPED
-        counts = Counter({Part(WAITING, "", "", outcome, reason or ""): events.num_rows} if events.num_rows else {})
+        counts = Counter({PlanPart(WAITING, "", "", outcome, reason or ""): events.num_rows} if events.num_rows else {})
         return (pa.table(columns, schema=schema) if reason is None else schema.empty_table()), counts
 
 
@@ -379,7 +383,7 @@ class _Nodes:
     first: Ints | None
 
 
-class _WaitingEvents:
+class _FormerEvents:
     """Prepared events of a former pattern."""
 
     def __init__(self, old: StateDefinition, pattern: BoundPattern, operator: CepOperator, events: pa.Table) -> None:

@@ -16,7 +16,7 @@ MERGED = "merged"
 """The same as another partial match, without the events of stages that were removed."""
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """A part of the state with one fate.
 
     :ivar what: such as "partial matches"
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     reason: str
 
 
-Counts = Counter[Part]
+Counts = Counter[PlanPart]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SavepointPlan:
     :ivar notes: what the counts do not show, as sentences
     """
 
-    counts: Mapping[Part, int]
+    counts: Mapping[PlanPart, int]
     notes: Sequence[str] = ()
 
     @property
@@ -55,10 +55,10 @@ class SavepointPlan:
     def to_table(self) -> pa.Table:
         """The plan as a table: ``what``, ``stage``, ``waits_for``, ``outcome``, ``reason`` and ``count``."""
         rows = [{**part._asdict(), "count": count} for part, count in self.rows()]
-        texts = [(name, pa.string()) for name in Part._fields]
+        texts = [(name, pa.string()) for name in PlanPart._fields]
         return pa.Table.from_pylist(rows, pa.schema([*texts, ("count", pa.int64())]))
 
-    def rows(self) -> list[tuple[Part, int]]:
+    def rows(self) -> list[tuple[PlanPart, int]]:
         """The parts with their counts: first what is dropped."""
         order = (DROPPED, MERGED, CONTINUES)
         return sorted(self.counts.items(), key=lambda row: (order.index(row[0].outcome), row[0]))
@@ -81,13 +81,13 @@ class SavepointPlan:
 _SHOWN = 20
 
 
-def _described(part: Part) -> str:
+def _described(part: PlanPart) -> str:
     where = f" after {part.stage}" if part.stage else ""
     where += f", waiting for {part.waits_for}" if part.waits_for else ""
     return f"{part.what}{where}{': ' if part.reason else ''}{part.reason}"
 
 
-def plan_of(counts: Iterable[Mapping[Part, int]], notes: Sequence[str] = ()) -> SavepointPlan:
+def plan_of(counts: Iterable[Mapping[PlanPart, int]], notes: Sequence[str] = ()) -> SavepointPlan:
     """The plan of a whole savepoint from those of its parts."""
     total: Counts = Counter()
     for each in counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
@@ -22,14 +24,14 @@ from asterism.savepoints.key_states import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema
-from asterism.savepoints.plan import Counts, Part, SavepointPlan, plan_of
+from asterism.savepoints.plan import Counts, PlanPart, SavepointPlan, plan_of
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
 
-_COUNTS = pa.schema([*((name, pa.string()) for name in Part._fields), ("count", pa.int64())])
+_COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
 _Changed = Callable[[StateChange, pa.Table], tuple[pa.Table, Counts]]
 _Batches = Iterator[pa.RecordBatch]
 
@@ -91,24 +93,32 @@ def change_savepoint(
     return plan
 
 
-def change_of(summary: Summary, definition: Any, renamed: Mapping[str, str], measures: Sequence[str]) -> StateChange:
+def change_of(
+    manifest: Manifest, summary: Summary, definition: Any, renamed: Mapping[str, str], measures: Sequence[str]
+) -> StateChange:
     """What a definition that a user gives makes of a state.
 
     :raises StateError: it does not belong to the state
     """
-    old = summary.definition
+    old, watermark = summary.definition, watermark_of(manifest, summary)
     if isinstance(definition, PatternSequence):
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         assert isinstance(definition, Pattern)
-        return PatternChange(old, operator_of_pattern(definition, old, measures), renamed, summary.watermark)
+        return PatternChange(old, operator_of_pattern(definition, old, measures), renamed, watermark)
     if isinstance(definition, PatternStream):
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         outputs = {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
-        return PatternChange(old, definition._operator(outputs), renamed, summary.watermark)
+        return PatternChange(old, definition._operator(outputs), renamed, watermark)
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
         hint="a Pattern, or CEP.pattern(stream, pattern)",
     )
+
+
+def watermark_of(manifest: Manifest, summary: Summary) -> int:
+    """The watermark of the query in microseconds: that of the operator, or of Spark."""
+    of_spark = json.loads(manifest.position.commit.splitlines()[1]).get("nextBatchWatermarkMs", 0)
+    return max(summary.watermark, of_spark * 1000 if of_spark else BEFORE_TIME)
 
 
 def _check_kind(old: StateDefinition, kind: OperatorKind, what: str) -> None:
@@ -138,7 +148,7 @@ class _SavepointChange:
             raise no_savepoint(savepoint)
         self._manifest = Manifest.from_json(text, savepoint)
         summary = self._manifest.summary
-        self._change = None if summary is None else change_of(summary, definition, renamed, measures)
+        self._change = None if summary is None else change_of(self._manifest, summary, definition, renamed, measures)
 
     def plan(self) -> SavepointPlan:
         change = self._change
@@ -206,7 +216,7 @@ def _counted(rows: DataFrame, change: StateChange, changed: _Changed) -> Counts:
     counts: Counts = Counter()
     for row in rows.mapInArrow(count, spark_schema(_COUNTS)).collect():
         *part, n = row
-        counts[Part(*part)] += n
+        counts[PlanPart(*part)] += n
     return counts
 
 
