@@ -44,7 +44,7 @@ from asterism.patterns.sequence import SkipKind
 from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
 from asterism.savepoints.changes import written_page
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
-from asterism.savepoints.key_states import key_states
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"

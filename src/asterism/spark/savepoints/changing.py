@@ -20,7 +20,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import PatternSequence
 from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
-from asterism.savepoints.key_states import key_states
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema
