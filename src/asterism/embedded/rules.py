@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import fspath
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.time import DAY
-from asterism.embedded.batches import check_table
+from asterism.columns.time import DAY, micros
+from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import Outputs, run_key_groups, write
 from asterism.files.file_systems import is_path
+from asterism.live.engine import LiveEngine
+from asterism.live.live_input import MILLISECOND
+from asterism.live.live_options import LiveOptions
+from asterism.live.rule_sets import LiveRuleSets
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.sink_functions import Sink
 from asterism.rules.checking.backtest import ADDED, KEPT, MAX_EVENTS, REMOVED, BacktestMatch
@@ -44,6 +49,29 @@ class ArrowPatternProcessorStream(PatternProcessorStream[pa.Table]):
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self._location(checkpoint)
         return FolderStore(str(Path(location).absolute()) if is_path(location) else location)
+
+    @property
+    def _waiting_time(self) -> int | None:
+        return micros(self.stream.max_out_of_orderness) + MILLISECOND if is_live(self.stream) else 0
+
+    def _open(self, options: LiveOptions, without: frozenset[str]) -> LiveEngine:
+        check_live(self.stream)
+        store = self._store_of(options)
+        operator = self._checked_operator(store, options.outputs, without)
+
+        def companion(details: Mapping[str, Any]) -> LiveRuleSets:
+            return LiveRuleSets(
+                operator.compiler, store, self.factory, without=without, lookups=self.lookups, details=details
+            )
+
+        names = {output: output for output in options.outputs}
+        return opened(operator, {EVENTS: self.stream}, options, names=names, companion=companion)
+
+    def _store_of(self, options: LiveOptions) -> FolderStore:
+        """The sets are in the folder of the engine, or in memory if it has none."""
+        if self.store is None and options.folder is None:
+            return SingleSetStore()
+        return self._store(None if options.folder is None else fspath(options.folder))
 
     def _output(self, name: str, without: frozenset[str]) -> pa.Table:
         check_table(self.stream)

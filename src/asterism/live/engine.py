@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -24,8 +24,9 @@ from asterism.columns.time import END_OF_TIME, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.live.batches import Batch, batches_of, watched
+from asterism.live.companions import Companion
 from asterism.live.live_input import LiveInput
-from asterism.live.live_options import LiveOptions
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.live.live_store import LiveStore
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
 from asterism.operators.histograms import HistogramStatistics
@@ -35,6 +36,9 @@ from asterism.operators.sink_functions import check_columns_of_sink, sink_of_out
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import StateDefinition
+
+if TYPE_CHECKING:
+    from asterism.rules.sets.discovery_status import Status
 
 Rows = dict[str, pa.Table]
 """The rows of each output."""
@@ -64,15 +68,17 @@ class LiveEngine:
         options: LiveOptions,
         *,
         names: Mapping[str, str] | None = None,
-        before: Callable[[Now], list[Arrival]] = lambda now: [],
+        companion: Callable[[Mapping[str, Any]], Companion] | None = None,
         zone: str | None = None,
     ) -> None:
         """
         :param names: the outputs that calls return: their names for the user, by those of the operator. Default: all
-        :param before: makes arrivals of inputs that are not the user's, such as sets of rules
+        :param companion: makes the companion of the operator from what the snapshot has kept of it
         :param zone: the time zone of expressions
         """
-        self._operator, self._inputs, self._options, self._before = operator, dict(inputs), options, before
+        self._operator, self._inputs, self._options = operator, dict(inputs), options
+        self._companion: Companion | None = None
+        self._begins: list[Arrival] = []
         self._names = dict(names) if names is not None else {output: output for output in operator.output_schemas}
         self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
         self._schemas = {name: operator.output_schemas[output] for output, name in self._names.items()}
@@ -91,6 +97,7 @@ class LiveEngine:
             self._record = SnapshotRecord(zone=zone) if record is None else record
             self._check_state(zone)
             operator.open()
+            self._companion = None if companion is None else companion(self._record.details)
         except BaseException:
             self._release()
             raise
@@ -124,7 +131,8 @@ class LiveEngine:
         :param position: the position of this batch in its source, such as an offset or a dict of offsets: anything that JSON can
             express. After a restart, :attr:`position` is that of the last batch in the state.
         :param watermark: no event at or before this time will come after this batch: a datetime, or an int if the event time is
-            a BIGINT. Default: the latest event time so far, less the stream's *max_out_of_orderness* and a millisecond
+            a BIGINT. In any case, none will come at or before the latest event time, less the stream's *max_out_of_orderness* and
+            a millisecond.
         :return: for each output a table, with no rows if there are none
         :raises InvalidEventError, ColumnNotFoundError, ColumnTypeError: the batch does not fit the stream. It has no effect.
         :raises StateError: a snapshot could not be written. The batch has no effect, and may be sent again.
@@ -138,7 +146,7 @@ class LiveEngine:
             table = source.read(events)
             if not table.num_rows and mark is None:
                 return self._run([], name, text, 0)
-            arrivals, _ = source.arrivals(self._operator, name, table, mark)
+            arrivals = source.arrivals(self._operator, name, table, mark)
             return self._run(arrivals, name, text, table.num_rows)
 
     def advance_watermark(self, to: Any, *, input: str | None = None) -> Rows:
@@ -212,8 +220,11 @@ class LiveEngine:
     # ------------------------------------------------------------------ calls
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
-        """One call at a time, which has no effect if it fails. A snapshot that is due is taken first."""
+    def _call(self, *, calls: bool = True) -> Iterator[None]:
+        """One call at a time, which has no effect if it fails. A snapshot that is due is taken first.
+
+        :param calls: whether the operator is called
+        """
         if self._caller == threading.get_ident():
             raise StreamDefinitionError(
                 "a sink or a function of the query calls the engine", hint="call it when this call has returned"
@@ -228,6 +239,9 @@ class LiveEngine:
                     self._save()
                 before = self._record
                 try:
+                    if calls and self._companion is not None and not before.over:
+                        self._begins, details = self._companion.begin(before.details)
+                        self._record = replace(before, details=details)
                     yield
                 except BaseException:
                     self._store.roll_back()
@@ -254,7 +268,7 @@ class LiveEngine:
         operator, record = self._operator, self._record
         moment = max(record.processing_time, time.time_ns() // 1000 if at is None else at)
         now = Now(processing_time=moment, key_group=0, begins_run=not self._begun)
-        parts = [(self._before(now) + (arrivals or []), now)]
+        parts = [(self._begins + (arrivals or []), now)]
         if arrivals is None:
             last = END_OF_TIME if operator.processing_time else moment
             parts.append(([], Now(END_OF_TIME, last, key_group=0)))
@@ -291,6 +305,8 @@ class LiveEngine:
         self._begun = self._unsaved = True
         for result in results:
             self._measure(result)
+            if self._companion is not None:
+                self._companion.succeeded(result.metrics)
         return found
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
@@ -300,8 +316,8 @@ class LiveEngine:
         }
 
     def _counts(self, result: Result) -> dict[str, int]:
-        histograms = self._operator.histograms
-        return {name: count for name, count in result.metrics.items() if name.partition("/")[0] not in histograms}
+        """The counters, without those of histograms and of single rules."""
+        return {name: count for name, count in result.metrics.items() if "/" not in name}
 
     def _measure(self, result: Result) -> None:
         if not result.gauges:
@@ -338,37 +354,42 @@ class LiveEngine:
 
         :raises StateError: it cannot be written; the former snapshot remains
         """
-        with self._call():
+        with self._call(calls=False):
             self._save_and_wait()
 
     def _is_due(self) -> bool:
-        every = self._options.snapshot_every
-        if self._folder is None or every is None or not self._unsaved or self._folder.is_writing:
+        every = SNAPSHOT_EVERY if self._folder is None else self._options.snapshot_every
+        if every is None or not self._unsaved or (self._folder is not None and self._folder.is_writing):
             return False
         if isinstance(every, timedelta):
             return time.monotonic() - self._saved_at >= every.total_seconds()
         return self._record.events - self._saved_events >= every
 
     def _save(self) -> None:
+        """Begin to write a snapshot of all calls so far."""
+        self._record = record = replace(self._record, snapshots=self._record.snapshots + 1)
+        self._saved_events, self._saved_at, self._unsaved = record.events, time.monotonic(), False
+        companion = self._companion
+        saved = nothing if companion is None else companion.saving(record.details, record.snapshots)
         if self._folder is None:
+            saved()
             return
         changes = self._store.taken()
-        self._saved_events, self._saved_at, self._unsaved = self._record.events, time.monotonic(), False
 
         def failed(error: AsterismError) -> None:
             self._store.put_back(changes)
             self._unsaved, self._failure = True, error
 
-        self._folder.write(changes, self._record, failed)
+        self._folder.write(changes, record, saved, failed)
 
     def _save_and_wait(self) -> None:
-        if self._folder is None:
-            return
-        self._folder.wait()
-        self._raise_failure()
+        if self._folder is not None:
+            self._folder.wait()
+            self._raise_failure()
         if self._unsaved:
             self._save()
-            self._folder.wait()
+            if self._folder is not None:
+                self._folder.wait()
             self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -395,6 +416,8 @@ class LiveEngine:
                 self._operator.close()
 
     def _release(self) -> None:
+        if self._companion is not None:
+            self._companion.close()
         if self._folder is not None:
             self._folder.close()
 
@@ -442,6 +465,17 @@ class LiveEngine:
         due = self._record.next_processing_time
         return None if due is None else to_datetime(due)
 
+    def status(self) -> Status:
+        """The status of the rules and of their discovery, as :meth:`asterism.PatternProcessorStream.status`.
+
+        :raises StreamDefinitionError: the query has no rules
+        """
+        status = getattr(self._companion, "status", None)
+        if status is None:
+            raise StreamDefinitionError("the query has no rules, so there is no status", hint="engine.progress")
+        of_rules: Status = status()
+        return of_rules
+
     @property
     def progress(self) -> dict[str, Any]:
         """Numbers of the query, with the names of Spark's progress: ``batchId`` and ``numInputRows`` of all calls so far,
@@ -468,6 +502,10 @@ def _position_text(position: Any) -> str:
             f"a position must be something that JSON can express, not {shown(position)}",
             hint='position=42, or position={"0": 17, "1": 25}',
         ) from None
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 def zone_of(schema: pa.Schema) -> str | None:

@@ -18,7 +18,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import Arrival, Operator
 from asterism.operators.state.partition_watermarks import check_names, check_partitions, partition_name
 
-_MILLISECOND = 1000
+MILLISECOND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,10 @@ class LiveInput:
     idle_after: timedelta | None = None
     watermark_by: Sequence[str] = ()
 
-    def arrivals(
-        self, operator: Operator, name: str, events: pa.Table, watermark: int | None
-    ) -> tuple[list[Arrival], int]:
-        """(prepared events and their watermark, the latest event time)
+    def arrivals(self, operator: Operator, name: str, events: pa.Table, watermark: int | None) -> list[Arrival]:
+        """Prepared events and their watermark.
 
-        :param watermark: that of the caller; None: it follows from the event times
+        :param watermark: that of the caller, if it is later than what follows from the event times
         :raises LimitExceededError: the input has too many partitions
         """
         spec = operator.inputs[name]
@@ -52,14 +50,13 @@ class LiveInput:
         if KEY_HASH in prepared.column_names:
             prepared = prepared.drop_columns([KEY_HASH])
         arrivals = [Arrival(name, prepared.combine_chunks())] if prepared.num_rows else []
-        if watermark is not None:
-            arrivals.append(Arrival(name, None, watermark))
-        elif self.watermark_by:
+        if self.watermark_by and events.num_rows:
             arrivals.append(Arrival(name, partitions=self._watermarks_of_partitions(events)))
-        else:
-            behind = self.max_out_of_orderness // MICROSECOND + _MILLISECOND
-            arrivals.append(Arrival(name, None, BEFORE_TIME if latest == NO_TIME else latest - behind))
-        return arrivals, latest
+        elif latest != NO_TIME:
+            behind = self.max_out_of_orderness // MICROSECOND + MILLISECOND
+            watermark = max(latest - behind, BEFORE_TIME if watermark is None else watermark)
+        arrivals.append(Arrival(name, None, BEFORE_TIME if watermark is None else watermark))
+        return arrivals
 
     def _watermarks_of_partitions(self, events: pa.Table) -> dict[str, int]:
         assert self.time is not None
@@ -74,7 +71,7 @@ class LiveInput:
             partition_name(values) for values in zip(*(column.to_pylist() for column in first.columns), strict=True)
         ]
         check_names(names, self.watermark_by)
-        behind = self.max_out_of_orderness // MICROSECOND + _MILLISECOND
+        behind = self.max_out_of_orderness // MICROSECOND + MILLISECOND
         known = zip(names, latest.tolist(), strict=True)
         return {name: time - behind for name, time in known if time != NO_TIME}
 

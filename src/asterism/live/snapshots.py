@@ -41,6 +41,8 @@ class SnapshotRecord:
     :param ended: the inputs that have ended
     :param counts: the totals of the counters
     :param watermark: that of the operator; None: there is none yet
+    :param snapshots: the number of snapshots so far, with this one
+    :param details: what the companion of the operator keeps
     """
 
     positions: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +55,8 @@ class SnapshotRecord:
     watermark: int | None = None
     next_processing_time: int | None = None
     zone: str | None = None
+    snapshots: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -119,15 +123,23 @@ class SnapshotFolder:
         """Whether a snapshot is being written."""
         return self._pending is not None and not self._pending.done()
 
-    def write(self, changes: Changes, record: SnapshotRecord, failed: Callable[[AsterismError], None]) -> None:
+    def write(
+        self,
+        changes: Changes,
+        record: SnapshotRecord,
+        saved: Callable[[], None],
+        failed: Callable[[AsterismError], None],
+    ) -> None:
         """Write a snapshot in the background.
 
+        :param saved: called in the background when it is on the disk
         :param failed: called in the background if it cannot be written: the former snapshot remains
         """
 
         def write() -> None:
             try:
                 self._commit(changes, record)
+                saved()
             except AsterismError as error:
                 failed(error)
             except (sqlite3.Error, OSError) as error:

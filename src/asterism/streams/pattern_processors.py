@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow as pa
 from asterism.arguments import expect_outputs, shown
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.routines.user_functions import Purpose, checked
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction
 from asterism.operators.sink_functions import Sink
 from asterism.patterns.semantics import Semantics
@@ -20,7 +22,7 @@ from asterism.rules.definition.lookup_tables import MAX_ROWS
 from asterism.rules.definition.processor import PatternProcessor, with_place
 from asterism.rules.definition.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.rules.matching.operator import MAX_PARTIAL_MATCHES, DynamicCepOperator, RuleOptions
-from asterism.rules.matching.result_rows import LATE, SHADOW
+from asterism.rules.matching.result_rows import LATE, MATCHES, SHADOW
 from asterism.rules.publishing.coordinator import Coordinator
 from asterism.rules.publishing.lookup_watch import DefinedLookup, Lookup, LookupSource, defined_lookups
 from asterism.rules.sets.discovery_status import Status
@@ -36,6 +38,8 @@ from asterism.streams.run_options import RunOptions
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from asterism.live.engine import LiveEngine
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         """See :class:`~asterism.rules.matching.operator.RuleOptions`; that of a table."""
         return 0
 
+    def _open(self, options: LiveOptions, without: frozenset[str]) -> LiveEngine:
+        """A live engine with the outputs of *options*."""
+        raise not_live()
+
     # ------------------------------------------------------------------ results
 
     def output(self, name: str, *, without: Iterable[str] = ()) -> Rows:
@@ -126,6 +134,28 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
         return self._run(sinks, options, checked_names(without))
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+        without: Iterable[str] = (),
+    ) -> LiveEngine:
+        """Open a live engine for the stream of a schema, without Spark, as :meth:`asterism.PatternStream.open`. Rules are
+        discovered while it is open, and change between two calls, all at once. Its ``status()`` has those in force.
+
+        :param folder: where the state is kept, and the rule sets unless there is a *store*; *sinks*, *snapshot_every*: as there
+        :param outputs: the outputs that calls return. Default: those of *sinks*, or else ``matches``
+        :param without: as for :meth:`run`
+        :raises PatternProcessorError: there are no rules, and none of an earlier run
+        :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
+        :raises StateError: the folder has the state of another query, is in use, or cannot be used
+        """
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
+        return self._open(replace(options, outputs=options.outputs or (MATCHES,)), checked_names(without))
 
     def check(self, processor: PatternProcessor) -> None:
         """Check a processor against the stream.

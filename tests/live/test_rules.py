@@ -1,0 +1,126 @@
+"""Rules in a live engine: the answers are those of tables, and rules change between two calls."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
+from asterism.discovery import status_of
+from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
+from asterism.live.engine import LiveEngine
+from asterism.rules.sets.set_store import STORE
+from tests.embedded.rule_cases import EVENTS, RULE_CASES, chain
+from tests.live.driver import in_order, killed, play
+
+TICK = timedelta(milliseconds=20)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", RULE_CASES)
+def test_cases(name: str, tmp_path: Path) -> None:
+    case = RULE_CASES[name]
+    expected = case.rows(case.table)
+    found = play(
+        lambda folder: case.stream_of(case.table.schema).open(folder, outputs=[case.output], snapshot_every=None),
+        {"events": case.table},
+        tmp_path,
+        seed=6,
+    )[case.output]
+    assert found.schema.equals(expected.schema)
+    key = [name for name in found.column_names if name not in ("match_time",)]
+    assert in_order(found.select(key)) == in_order(expected.select(key))
+
+
+class RuleFile:
+    """A file of rules, and the engine of a query with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.state = folder / "rules.json", folder / "state"
+
+    def write(self, *rules: PatternProcessor) -> None:
+        self.path.write_text(json.dumps([rule.to_dict() for rule in rules]), encoding="utf-8")
+
+    def open(self, **options: Any) -> LiveEngine:
+        factory = FilePatternProcessorDiscovererFactory(self.path, interval=TICK)
+        stream: Any = KeyedStream(EVENTS.schema, key="user", time="ts")
+        return CEP.pattern_processors(stream, factory).open(self.state, **options)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def event(second: float, kind: str, user: str = "ann") -> dict[str, Any]:
+    return {"ts": NOON + timedelta(seconds=second), "user": user, "item": 1, "kind": kind, "price": None}
+
+
+def ids(rows: Any, output: str = "matches") -> list[str]:
+    return sorted(f"{row['processor_id']}@{row['processor_version']}" for row in rows[output].to_pylist())
+
+
+def test_rules_change_between_two_calls_all_at_once(tmp_path: Path) -> None:
+    files = RuleFile(tmp_path)
+    files.write(PatternProcessor("x", 1, chain("a")), PatternProcessor("y", 1, chain("b")))
+    engine = files.open(outputs=["matches", "shadow"])
+    at = NOON + timedelta(seconds=2)
+    assert ids(engine.process([event(1, "a"), event(2, "b")], watermark=at)) == ["x@1", "y@1"]
+    files.write(
+        PatternProcessor("x", 2, chain("b")), PatternProcessor("y", 2, chain("a")),
+        PatternProcessor("x", 3, chain("a"), shadow=True),
+    )  # fmt: skip
+    until(lambda: engine.status().processors == {"x": 2, "y": 2})
+    rows = engine.process([event(3, "a"), event(4, "b")], watermark=NOON + timedelta(seconds=4), position=4)
+    assert (ids(rows), ids(rows, "shadow")) == (["x@2", "y@2"], ["x@3"])
+    assert {(rule.id, rule.version): rule.state for rule in engine.status().rules}["x", 2] == "in force"
+    engine.snapshot()
+    counted = {(rule.id, rule.version): rule.matches for rule in status_of(str(files.state)).rules}
+    assert counted["x", 2] == counted["y", 2] == 1
+    killed(engine)
+    files.write()  # the newest set of the snapshot stays until the file has rules again
+    engine = files.open()
+    assert engine.position == 4
+    engine.close()
+    assert status_of(str(files.state)).state == "off"
+
+
+def test_partial_matches_survive_a_restart(tmp_path: Path) -> None:
+    files = RuleFile(tmp_path)
+    files.write(PatternProcessor("ab", 1, chain("a", "b")))
+    with files.open() as engine:
+        engine.process(event(1, "a"), watermark=NOON + timedelta(seconds=1))
+    with files.open() as engine:
+        assert ids(engine.process(event(2, "b"), watermark=NOON + timedelta(seconds=2))) == ["ab@1"]
+        assert engine.progress["observedMetrics"]["asterism"] == {"matches": 1}
+
+
+def test_what_is_wrong(tmp_path: Path) -> None:
+    files = RuleFile(tmp_path)
+    with pytest.raises(PatternProcessorError, match="no pattern processors could be discovered"):
+        files.open()
+    files.write(
+        PatternProcessor("x", 1, chain("a")), PatternProcessor("bad", 1, Pattern.begin("a").where("nothing > 1"))
+    )
+    engine = files.open()
+    assert list(engine.status().refused) == ["bad"]
+    engine.process(event(1, "a"))
+    engine.close()
+    with pytest.raises(StreamDefinitionError, match="the engine is closed"):
+        engine.process(event(2, "a"))
+    for path in (files.state / STORE / "sets").iterdir():
+        path.unlink()
+    (files.state / STORE / "retained.json").unlink()
+    with pytest.raises(StateError, match="the snapshot has 1 sets of pattern processors, but their folder"):
+        files.open()
+    stream: Any = KeyedStream(EVENTS.schema, key="user", time="ts")
+    with CEP.pattern(stream, chain("a")).open() as plain, pytest.raises(StreamDefinitionError, match="no rules"):
+        plain.status()
