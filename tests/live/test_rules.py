@@ -119,7 +119,8 @@ def test_what_is_wrong(tmp_path: Path) -> None:
     for path in (files.state / STORE / "sets").iterdir():
         path.unlink()
     (files.state / STORE / "retained.json").unlink()
-    with pytest.raises(StateError, match="the snapshot has 1 sets of pattern processors, but their folder"):
+    files.write(PatternProcessor("x", 1, chain("b")))
+    with pytest.raises(StateError, match="set 1 of pattern processors is not the one that the snapshot has used"):
         files.open()
     stream: Any = KeyedStream(EVENTS.schema, key="user", time="ts")
     with CEP.pattern(stream, chain("a")).open() as plain, pytest.raises(StreamDefinitionError, match="no rules"):
