@@ -71,9 +71,12 @@ if TYPE_CHECKING:
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.savepoints.changing import change_savepoint, plan_savepoint
+    from asterism.spark.savepoints.contents import SavepointChanges
     from asterism.spark.savepoints.creating import create_savepoint
+    from asterism.spark.savepoints.forgetting import forget_keys, remove_former_state
     from asterism.spark.savepoints.rescaling import rescale_checkpoint
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
+    from asterism.spark.savepoints.writing import SavepointWriter
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
     from asterism.streams.backtests import Backtest
@@ -189,7 +192,9 @@ __all__ = [
     "RefusedProcessor",
     "RegisteredCondition",
     "RowPatternStream",
+    "SavepointChanges",
     "SavepointPlan",
+    "SavepointWriter",
     "Semantics",
     "SessionWindows",
     "Side",
@@ -218,6 +223,7 @@ __all__ = [
     "create_savepoint",
     "draw",
     "export_metrics",
+    "forget_keys",
     "interval_join",
     "match_recognize",
     "monitor",
@@ -229,6 +235,7 @@ __all__ = [
     "read_savepoint",
     "read_state",
     "register_function",
+    "remove_former_state",
     "rescale_checkpoint",
     "restore_savepoint",
     "run",
@@ -272,8 +279,11 @@ _NAMES = {
     "savepoints.plan": ["SavepointPlan"],
     "spark.savepoints.changing": ["change_savepoint", "plan_savepoint"],
     "spark.savepoints.creating": ["create_savepoint"],
+    "spark.savepoints.contents": ["SavepointChanges"],
+    "spark.savepoints.forgetting": ["forget_keys", "remove_former_state"],
     "spark.savepoints.rescaling": ["rescale_checkpoint"],
     "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],
+    "spark.savepoints.writing": ["SavepointWriter"],
     "spark.api.running": ["run"],
     "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],

@@ -816,7 +816,7 @@ ELSEWHERE = {
         "BroadcastStream", "CEP", "DataStream", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
         "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
         "interval_join", "multi_join",
-        "change_savepoint", "create_savepoint", "plan_savepoint",
+        "change_savepoint", "create_savepoint", "plan_savepoint", "SavepointWriter", "forget_keys", "remove_former_state",
         "match_recognize", "multi_broadcast_join", "read_savepoint", "read_state", "rescale_checkpoint",
         "restore_savepoint", "run", "sql", "window", "window_join",
     },
@@ -826,7 +826,9 @@ ELSEWHERE = {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },
-    "what comes out": {"Backtest", "Finding", "SavepointPlan", "Snapshot", "StateReader", "WindowFiring"},
+    "what comes out": {
+        "Backtest", "Finding", "SavepointChanges", "SavepointPlan", "Snapshot", "StateReader", "WindowFiring",
+    },
 }  # fmt: skip
 """What is public and not called here."""
 

@@ -56,8 +56,14 @@ def hashes_of(keys: pa.Table, definition: StateDefinition) -> Ints:
     return key_hashes(keys) if definition.keys.names else np.zeros(keys.num_rows, np.int64)
 
 
-def regrouped(stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | None = None) -> list[MemoryStore]:
-    """The same state in another number of key groups, for another definition if it is given."""
+Edit = Callable[[KeyStates, pa.Table], pa.Table]
+"""Changes the rows of a savepoint: those of keys, or events that wait. The key is a struct in THE_KEY, or in columns."""
+
+
+def regrouped(
+    stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | None = None, edit: Edit | None = None
+) -> list[MemoryStore]:
+    """The same state in another number of key groups, for another definition if it is given, and after an *edit*."""
     headers = {n: GroupHeader.from_bytes(s.header) for n, s in enumerate(stores) if s.header is not None}
     new = [MemoryStore() for _ in range(key_groups)]
     if not headers:
@@ -82,6 +88,9 @@ def regrouped(stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | 
     table = in_parquet(table.append_column(KEY_HASH, pa.array(hashes)))
     change = None if change_of is None else change_of(definition, summary)
     waiting = {name: _waiting(stores, headers, definition, name) for name in definition.inputs}
+    if edit is not None:
+        table = edit(states, table)
+        waiting = {name: edit(states, events) for name, events in waiting.items()}
     if change is not None:
         changed, _ = change.rows(table)
         table, definition = in_parquet(changed), change.new
@@ -90,7 +99,7 @@ def regrouped(stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | 
             key_states(definition),
             replace(summary, definition=definition, fingerprint=change.fingerprint),
         )
-    of_rows = groups_of(table.column(KEY_HASH).to_numpy(), key_groups)
+    of_rows = groups_of(one_chunk(table.column(KEY_HASH)).to_numpy(), key_groups)
     broadcast = {}
     index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None
     if index is not None:
@@ -143,10 +152,10 @@ def rules_of(stores: list[MemoryStore], definition: StateDefinition) -> RuleSets
     return RuleSets.from_json(rules.to_json(), "/savepoint")
 
 
-def regroup(harness: OperatorHarness, key_groups: int) -> None:
-    """Continue with another number of key groups."""
+def regroup(harness: OperatorHarness, key_groups: int, edit: Edit | None = None) -> None:
+    """Continue with another number of key groups, after an *edit*."""
     harness.close()
-    harness.stores[:] = regrouped(harness.stores, key_groups)
+    harness.stores[:] = regrouped(harness.stores, key_groups, edit=edit)
     _set_times(harness)
 
 

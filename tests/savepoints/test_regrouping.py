@@ -177,26 +177,32 @@ def steps(seed: int) -> list[tuple[str, Any]]:
     return made
 
 
+def feed(harness: OperatorHarness, number: int, step: tuple[str, Any]) -> None:
+    """Send a step, those of several inputs to each in turn."""
+    what, value = step
+    inputs = [name for name, spec in harness.operator.inputs.items() if not spec.broadcast]
+    for name in inputs:
+        if what == "watermark":
+            harness.feed_watermark(value, name)
+        elif value:
+            sent = value if len(inputs) == 1 else value[inputs.index(name) :: 2]
+            columns = set(harness.operator.inputs[name].schema.names)
+            rows = [{key: cell for key, cell in row.items() if key in columns} for row in sent]
+            harness.feed(pa.Table.from_pylist(rows, harness.operator.inputs[name].schema), name)
+    if "limits" in harness.operator.inputs and number % 5 == 0:
+        limits = pa.Table.from_pylist(
+            [{"name": f"n{number % 4}", "v": number}], harness.operator.inputs["limits"].schema
+        )
+        harness.feed(limits, "limits")
+
+
 def outputs_of(make: Callable[[int], OperatorHarness], seed: int, *, moves: bool) -> Counter[str]:
     rng = random.Random(seed)
     harness = make(4 if moves else 3)
-    inputs = [name for name, spec in harness.operator.inputs.items() if not spec.broadcast]
-    for number, (what, value) in enumerate(steps(seed)):
+    for number, step in enumerate(steps(seed)):
         if moves and number % 3 == 2:
             regroup(harness, rng.choice([1, 2, 5, 9]))
-        for name in inputs:
-            if what == "watermark":
-                harness.feed_watermark(value, name)
-            elif value:
-                sent = value if len(inputs) == 1 else value[inputs.index(name) :: 2]
-                columns = set(harness.operator.inputs[name].schema.names)
-                rows = [{key: cell for key, cell in row.items() if key in columns} for row in sent]
-                harness.feed(pa.Table.from_pylist(rows, harness.operator.inputs[name].schema), name)
-        if "limits" in harness.operator.inputs and number % 5 == 0:
-            limits = pa.Table.from_pylist(
-                [{"name": f"n{number % 4}", "v": number}], harness.operator.inputs["limits"].schema
-            )
-            harness.feed(limits, "limits")
+        feed(harness, number, step)
     harness.end()
     return Counter(f"{name} {row}" for name in harness.operator.output_schemas for row in harness.rows(name))
 

@@ -22,6 +22,7 @@ from asterism import (
     Output,
     Pattern,
     PatternProcessor,
+    SavepointWriter,
     Semantics,
     Side,
     StreamOperator,
@@ -30,6 +31,7 @@ from asterism import (
     change_savepoint,
     connect,
     create_savepoint,
+    forget_keys,
     interval_join,
     match_recognize,
     multi_broadcast_join,
@@ -37,6 +39,7 @@ from asterism import (
     plan_savepoint,
     read_savepoint,
     read_state,
+    remove_former_state,
     rescale_checkpoint,
     restore_savepoint,
     run,
@@ -273,6 +276,18 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"spark": spark, "savepoint": "none", "target": "/none", "definition": Pattern.begin("a")} | wrong
         ),
         ["savepoint", "target", "renamed", "measures", "allow_dropped"],
+    ),
+    "forget_keys": (
+        lambda spark, **wrong: forget_keys(**{"spark": spark, "checkpoint": "there/is", "keys": [{"a": 1}]} | wrong),
+        ["checkpoint"],
+    ),
+    "remove_former_state": (
+        lambda spark, **wrong: remove_former_state(**{"spark": spark, "checkpoint": "there/is"} | wrong),
+        ["checkpoint"],
+    ),
+    "SavepointWriter": (
+        lambda spark, **wrong: SavepointWriter.from_existing_savepoint(**{"spark": spark, "savepoint": "none"} | wrong),
+        ["savepoint"],
     ),
     "read_savepoint": (
         lambda spark, **wrong: read_savepoint(**{"spark": spark, "savepoint": "none"} | wrong),

@@ -9,6 +9,7 @@ import click
 
 from asterism.cli.common.local_spark import local_spark
 from asterism.cli.common.terminal import errors_explained, status_line
+from asterism.cli.savepoint_changes import drop_partial_matches, forget, remove_former
 from asterism.cli.savepoint_plan import change, plan
 
 
@@ -87,3 +88,7 @@ def _show(text: str) -> None:
     )
     for name, count in document["counts"].items():
         click.echo(f"{name}: {count:,} rows")
+
+
+for command in (forget, drop_partial_matches, remove_former):
+    savepoint.add_command(command)

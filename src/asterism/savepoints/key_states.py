@@ -48,6 +48,8 @@ from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES
 
 _NOTHING = np.empty(0, np.int64)
 _EMPTIED = "emptied"
+NODES, PARTIAL_MATCHES = "nodes", "partial_matches"
+"""The fields of the state of a pattern that others change."""
 State = Mapping[str, pa.Array]
 """The state of keys: the fields by name, with a value for each key."""
 
@@ -102,7 +104,7 @@ class KeyStates(ABC):
 class PatternStates(KeyStates):
     """Events in the order of the page; nodes, each an event that was accepted in a stage after the parent node."""
 
-    NODES, PARTIAL, WAITING, TIMERS = "nodes", "partial_matches", "waiting_matches", "timers"
+    NODES, PARTIAL, WAITING, TIMERS = NODES, PARTIAL_MATCHES, "waiting_matches", "timers"
     _EVENT: ClassVar = [("time", pa.int64()), ("position", pa.int64())]
     _NODE = pa.schema([("event", pa.int64()), ("stage", pa.int64()), ("parent", pa.int64())])
     _ROW = pa.schema([("event", pa.int64()), ("node", pa.int64()), ("state", pa.int64())])

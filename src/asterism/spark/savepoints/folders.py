@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyarrow import fs
@@ -70,6 +71,13 @@ class StoredFolder:
                 other.files.create_dir(parent, recursive=True)
                 with other.files.open_output_stream(f"{parent}/{name}") as file:
                     file.write(content)
+
+    def texts(self) -> Iterator[str]:
+        """The contents of all files below this folder; what is not text is replaced."""
+        infos = self.files.get_file_info(fs.FileSelector(self.path, recursive=True, allow_not_found=True))
+        for info in infos:
+            if info.type is fs.FileType.File:
+                yield read_whole(self.files, info.path).decode(errors="replace")
 
     def delete(self) -> None:
         if self.files.get_file_info(self.path).type is fs.FileType.Directory:

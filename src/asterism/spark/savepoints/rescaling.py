@@ -1,8 +1,10 @@
-"""Gives a checkpoint another number of tasks and key groups, in place."""
+"""Changes the checkpoint of a stopped query in place, and gives it another number of tasks and key groups."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -16,7 +18,7 @@ from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.leases import leased
 
-_NAME, _PART = "rescaled-", ".savepoint"
+_PART = ".savepoint"
 
 
 def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_groups: int | None = None) -> None:
@@ -40,15 +42,26 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
     groups = key_groups or min(max(4 * tasks, 8), MAX_KEY_GROUPS)
     if groups < tasks:
         raise StateError(f"{tasks:,} tasks need as many key groups, not {groups:,}", hint=f"key_groups={4 * tasks}")
+    with in_place(spark, checkpoint, "rescaled") as (savepoint, new):
+        write_checkpoint(spark, savepoint, new, None, key_groups=groups, tasks=tasks)  # the sets of rules stay
+
+
+@contextmanager
+def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[StoredFolder, StoredFolder]]:
+    """Replace the state and the logs of a stopped query: the block makes a checkpoint, in the second folder, from the savepoint
+    in the first one. After it, the query continues with the new ones.
+
+    :param name: of the new folder, with a number
+    """
     whole = StoredFolder.of(spark, checkpoint)
-    current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{_NAME}0")
-    name = f"{_NAME}{int(current.removeprefix(_NAME)) + 1}"
+    current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{name}-0")
+    name = f"{name}-{int(current.rpartition('-')[2]) + 1}"
     operators_in(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
     with leased(spark, current_checkpoint(spark, whole.location)):
         savepoint, new = whole / (name + _PART), whole / name
         for left in (savepoint, new):  # by a call that was interrupted
             left.delete()
         create_savepoint(spark, whole.location, savepoint.location)
-        write_checkpoint(spark, savepoint, new, None, key_groups=groups, tasks=tasks)  # the sets of rules stay
+        yield savepoint, new
         whole.replace(CURRENT, json.dumps({"folder": name}))
     savepoint.delete()

@@ -119,7 +119,7 @@ def write_checkpoint(
     tasks: int | None,
 ) -> None:
     """:param sets: where the sets of rules are written; None: they stay where they are"""
-    stored = _Stored.of(folder)
+    stored = StoredSavepoint.of(folder)
     groups = stored.manifest.key_groups if key_groups is None else key_groups
     sets = sets if (folder / STORE).names() else None
     _prepare(target, folder, sets)
@@ -139,7 +139,7 @@ def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
     """
     expect(StateError, spark, SparkSession, "read_savepoint needs a SparkSession")
     expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
-    stored = _Stored.of(StoredFolder.of(spark, savepoint))
+    stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
     if stored.is_empty:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
     with settings(spark, PARQUET):
@@ -149,7 +149,7 @@ def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class StoredSavepoint:
     """A savepoint: its folder and the documents in it."""
 
     folder: StoredFolder
@@ -157,7 +157,7 @@ class _Stored:
     rules: RuleSets | None
 
     @classmethod
-    def of(cls, folder: StoredFolder) -> _Stored:
+    def of(cls, folder: StoredFolder) -> StoredSavepoint:
         """:raises StateError: there is no savepoint in the folder"""
         text, rules = folder.read(MANIFEST), folder.read(RULES)
         if text is None:
@@ -197,7 +197,7 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
 # ---------------------------------------------------------------------- state
 
 
-def _write_state(spark: SparkSession, stored: _Stored, target: StoredFolder, key_groups: int, tasks: int) -> None:
+def _write_state(spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int, tasks: int) -> None:
     manifest = stored.manifest
     pages = spark.createDataFrame([], _PAGES) if stored.is_empty else _pages(spark, stored, key_groups)
     configure_state_store(spark)
@@ -225,7 +225,7 @@ def _nothing(rows: DataFrame, batch_id: int) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _pages(spark: SparkSession, stored: _Stored, key_groups: int) -> DataFrame:
+def _pages(spark: SparkSession, stored: StoredSavepoint, key_groups: int) -> DataFrame:
     """The pages of all key groups, and their headers."""
     manifest, summary, rules = stored.manifest, stored.manifest.summary, stored.rules
     groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))

@@ -1,0 +1,73 @@
+"""What a savepoint contains, and where a text is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.savepoints.key_groups import STATE
+from asterism.savepoints.key_states import KeyStates
+from asterism.spark.savepoints.creating import ROWS
+from asterism.text.printable import quoted_name
+from asterism.windows.stored_windows import PANES
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointChanges:
+    """What a new savepoint has, and what it no longer has.
+
+    :ivar before, after: the numbers of keys, and by name those of what belongs to keys (``partial_matches``, ``events``,
+        ``panes``, ``state:total``, ``timers``, ...), of events that wait (``waiting_events``), and of entries of broadcast states
+    :ivar mentions: of a savepoint without some keys, where values of these keys remain that are strings: how many rows of other
+        keys, of broadcast states, and positions of sources contain them
+    :ivar former_files: of a checkpoint that was changed in place, its former folders, which still contain what was removed
+    """
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    mentions: Mapping[str, int]
+    former_files: Sequence[str] = field(default=())
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """How much less there is, by name."""
+        return {name: n - self.after.get(name, 0) for name, n in self.before.items() if n > self.after.get(name, 0)}
+
+    @property
+    def added(self) -> dict[str, int]:
+        """How much more there is, by name."""
+        return {name: n - self.before.get(name, 0) for name, n in self.after.items() if n > self.before.get(name, 0)}
+
+
+def contents_of(spark: SparkSession, location: str, counts: Mapping[str, int], states: KeyStates) -> dict[str, int]:
+    """The numbers of :class:`SavepointChanges`."""
+    rows = spark.read.parquet(f"{location}/{ROWS}")
+    sizes: dict[str, Column] = {"keys": F.count("*")}
+    for name, kind in ((f.name, f.type) for f in states.fields):
+        if pa.types.is_list(kind):
+            column = F.col(STATE).getField(name)
+            sizes[name] = F.sum(F.size(column))
+            if name == PANES and "elements" in kind.value_type.names:
+                elements = F.transform(column, lambda pane: F.size(pane["elements"]))
+                sizes["elements"] = F.sum(F.aggregate(elements, F.lit(0), lambda total, size: total + size))
+    counted = rows.agg(*(size.alias(name) for name, size in sizes.items())).first()
+    assert counted is not None
+    return {**{name: counted[name] or 0 for name in sizes}, **{name: n for name, n in counts.items() if name != ROWS}}
+
+
+def rows_that_contain(rows: DataFrame, texts: Iterable[str]) -> int:
+    """The number of rows of which a string, or a part of it, is one of *texts*."""
+    document = F.to_json(F.struct(*map(quoted_name, rows.columns)))
+    sought = [F.contains(document, F.lit(json.dumps(text, ensure_ascii=False)[1:-1])) for text in texts]
+    return rows.where(reduce(or_, sought)).count()
+
+
+def texts_that_contain(contents: Iterable[str], texts: Sequence[str]) -> int:
+    return sum(any(text in content for text in texts) for content in contents)

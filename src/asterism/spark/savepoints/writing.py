@@ -1,0 +1,442 @@
+"""Makes a savepoint from another one: without some keys or partial matches, and with other keyed and broadcast state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.arguments import expect, expect_number, expect_string
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
+from asterism.errors import StateError
+from asterism.operators.context import EVENT, PROCESSING
+from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE, StateKind
+from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE
+from asterism.savepoints.key_groups import (
+    KEY_GROUP,
+    KEY_HASH,
+    NEXT_EVENT_TIME,
+    NEXT_PROCESSING_TIME,
+    POSITION,
+    THE_KEY,
+    Summary,
+    rows_schema,
+)
+from asterism.savepoints.key_groups import STATE as STATE_COLUMN
+from asterism.savepoints.key_states import KeyStates, key_states
+from asterism.savepoints.manifest import MANIFEST, Manifest
+from asterism.savepoints.plain_types import plain_schema, plain_type
+from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
+from asterism.spark.host.column_types import spark_schema
+from asterism.spark.savepoints.contents import SavepointChanges, contents_of, rows_that_contain, texts_that_contain
+from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting, group_column
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.savepoints.restoring import read_manifest
+from asterism.spark.session.settings import settings
+from asterism.text.printable import quoted_name
+from asterism.windows.stored_windows import FUNCTION_STATE
+
+_Step = Callable[[DataFrame], DataFrame]
+_ORDER, _ENTRY, _ENTRIES = "asterism_order", "asterism_entry", "asterism_entries"
+_WRITER = "SavepointWriter.from_existing_savepoint(spark, path)"
+Keys = DataFrame | Iterable[Mapping[str, Any]]
+
+
+class SavepointWriter:
+    """Makes a savepoint from another one, as Flink's State Processor API does. Each method returns the writer; :meth:`write`
+    writes the new savepoint. The former one does not change.
+
+    Source: Flink, "State Processor API": ``SavepointWriter``. docs/savepoints.md has a runnable example.
+    """
+
+    def __init__(self, spark: SparkSession, folder: StoredFolder, manifest: Manifest, summary: Summary) -> None:
+        """Use :meth:`from_existing_savepoint`."""
+        self._spark, self._folder, self._manifest, self._summary = spark, folder, manifest, summary
+        self._states: KeyStates = key_states(summary.definition)
+        self._steps: list[_Step] = []
+        self._removed: list[DataFrame] = []
+        self._sought: set[str] = set()
+        self._broadcast: dict[str, DataFrame] = {}
+
+    @classmethod
+    def from_existing_savepoint(cls, spark: SparkSession, savepoint: str) -> SavepointWriter:
+        """Begin with what a savepoint contains.
+
+        :param savepoint: the folder that :func:`create_savepoint` has written
+        :raises StateError: there is no savepoint, or the query had no state
+        """
+        expect(StateError, spark, SparkSession, "a SavepointWriter needs a SparkSession", _WRITER)
+        expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
+        folder = StoredFolder.of(spark, savepoint)
+        manifest = read_manifest(folder)
+        if manifest.summary is None:
+            raise StateError(f"the query of the savepoint {savepoint} had no state")
+        return cls(spark, folder, manifest, manifest.summary)
+
+    # ------------------------------------------------------------------ keys
+
+    def remove_keys(self, keys: Keys) -> Self:
+        """Remove all that belongs to some keys: their state, their timers, and their events that wait.
+
+        :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key
+            columns, all keys with these values are removed.
+        :raises StateError: the query has no key, or no such key column; or a value does not have the type of its column
+        """
+        chosen = self._typed_keys(keys)
+        self._removed.append(chosen)
+        strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
+        for name in strings:
+            self._sought |= {row[0] for row in chosen.select(quoted_name(name)).distinct().collect() if row[0]}
+        fields = zip(self._key_names, self._key_fields.names, strict=True)
+        columns = {name: F.col(THE_KEY).getField(field) for name, field in fields}
+        self._steps.append(lambda rows: _without(rows, chosen, columns))
+        return self
+
+    def _typed_keys(self, keys: Keys) -> DataFrame:
+        hint = 'remove_keys([{"user": "alice"}])'
+        definition = self._summary.definition
+        if not definition.keys.names:
+            raise StateError("the query has no key, so no key can be removed")
+        if not isinstance(keys, DataFrame):
+            if isinstance(keys, str | Mapping) or not isinstance(keys, Iterable):
+                raise StateError("the keys must be a list of mappings or a DataFrame", hint=hint)
+            values = list(keys)
+            for each in values:
+                expect(StateError, each, Mapping, "a key must be a mapping of columns to values", hint)
+            if not values or not all(each and each.keys() == values[0].keys() for each in values):
+                raise StateError("each key must have the same columns, at least one", hint=hint)
+            keys = self._spark.createDataFrame([tuple(each.values()) for each in values], list(values[0]))
+        fields = spark_schema(plain_schema(self._key_fields)).fields
+        types = {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
+        unknown = [name for name in keys.columns if name not in types]
+        if unknown or not keys.columns:
+            raise StateError(f'there is no key column "{"".join(unknown[:1])}"', f"Key columns: {', '.join(types)}")
+        cast = keys.select(
+            *(F.col(quoted_name(name)).try_cast(types[name]).alias(name) for name in keys.columns),
+            *(F.col(quoted_name(name)).isNotNull().alias(f"{name} is given") for name in keys.columns),
+        )
+        for name in keys.columns:
+            if not cast.where(F.col(quoted_name(name)).isNull() & F.col(quoted_name(f"{name} is given"))).isEmpty():
+                raise StateError(f'a value of the key column "{name}" is not a {types[name].simpleString()}')
+        return cast.select([quoted_name(name) for name in keys.columns]).distinct().localCheckpoint()
+
+    @property
+    def _key_names(self) -> list[str]:
+        """The key columns. MATCH_RECOGNIZE stores them under other names."""
+        return list(self._summary.definition.keys.names)
+
+    @property
+    def _key_fields(self) -> pa.Schema:
+        return pa.schema(list(rows_schema(self._states).field(THE_KEY).type))
+
+    # ------------------------------------------------------------------ partial matches
+
+    def drop_partial_matches(
+        self, *, stage: str | None = None, older_than: timedelta | None = None, max_per_key: int | None = None
+    ) -> Self:
+        """Drop partial matches of a pattern. They are not in the output ``timed_out`` either.
+
+        :param stage: only those whose last event is of this stage. Default: of any stage
+        :param older_than: only those whose first event is so long before the watermark
+        :param max_per_key: only those beyond the latest ones of a key
+        :raises StateError: it is not the state of a pattern, there is no such stage, or there is neither a watermark nor a time
+        """
+        hint = 'drop_partial_matches(stage="cart", older_than=timedelta(days=7))'
+        expect(StateError, stage, str | None, "a stage must be a string", hint)
+        expect(StateError, older_than, timedelta | None, "older_than must be a timedelta", hint)
+        if max_per_key is not None:
+            expect_number(StateError, max_per_key, "max_per_key", least=0)
+        before = None if older_than is None else self._watermark() - micros(older_than)
+        dropped, states, definition = DroppedMatches(stage, before, max_per_key), self._states, self._summary.definition
+        dropped.check(definition)
+
+        def trim(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            reader = key_states(definition)
+            for batch in batches:
+                if batch.num_rows:
+                    yield from without_partial_matches(reader, pa.Table.from_batches([batch]), dropped).to_batches()
+
+        schema = plain_schema(pa.schema([*rows_schema(states), (KEY_HASH, pa.int64())]))
+        self._steps.append(lambda rows: rows.select(schema.names).mapInArrow(trim, spark_schema(schema)))
+        return self
+
+    def _watermark(self) -> int:
+        """The watermark in microseconds; of a query in processing time, the time of the savepoint."""
+        manifest, summary = self._manifest, self._summary
+        of_spark = json.loads(manifest.position.commit.splitlines()[1]).get("nextBatchWatermarkMs", 0)
+        latest = max(summary.watermark, *summary.watermarks, of_spark * 1000 if of_spark else BEFORE_TIME)
+        if latest != BEFORE_TIME:
+            return latest
+        return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000
+
+    # ------------------------------------------------------------------ states
+
+    def with_keyed_state(self, name: str, entries: DataFrame) -> Self:
+        """Replace a keyed state of an operator or a window function, for all keys. Keys that had no state get one.
+
+        :param entries: the columns that ``read_savepoint(...).state(name)`` has: ``key`` (or the key columns), of a list
+            ``position``, of a map ``map_key``, ``value``, and ``expires`` if the state has a time to live (NULL: never)
+        :raises StateError: there is no such state, a column is missing or has another type, or a key has several entries of
+            which it can have one
+        """
+        table = self._table_of(name, (STATE, FUNCTION_STATE))
+        kind = StateKind(self._summary.definition.details["kinds"][name])
+        return self._with_table(table, kind, self._entries(entries, self._entry_type(table), kind))
+
+    def with_timers(self, timers: DataFrame) -> Self:
+        """Replace the timers of an operator, for all keys.
+
+        :param timers: the columns that ``read_savepoint(...).timers()`` has: ``key`` (or the key columns), ``name``, ``time``,
+            and ``domain``: "event time" or "processing time"
+        :raises StateError: the operator has no timers, or a column is missing
+        """
+        self._table_of("timers", ("",))
+        expect(StateError, timers, DataFrame, "timers must be a DataFrame", "with_timers(df)")
+        _check_columns(timers, ["name", "time", "domain"])
+        domain = F.when(F.col("domain") == "event time", EVENT).when(F.col("domain") == "processing time", PROCESSING)
+        if not timers.where(domain.isNull()).isEmpty():
+            raise StateError('the domain of a timer must be "event time" or "processing time"')
+        entries = timers.withColumns({"map_key": F.concat(domain, "name"), VALUE: F.unix_micros(F.col("time"))})
+        typed = self._entries(entries, self._entry_type(TIMERS_TABLE), StateKind.MAP)
+        return self._with_table(TIMERS_TABLE, StateKind.MAP, typed)
+
+    def with_broadcast_state(self, name: str, entries: DataFrame) -> Self:
+        """Replace a broadcast state of an operator.
+
+        :param entries: the columns that ``read_savepoint(...).broadcast(name)`` has: those of :meth:`with_keyed_state` without
+            the key
+        :raises StateError: as :meth:`with_keyed_state`
+        """
+        table = self._table_of(name, (BROADCAST,))
+        kind, schema = (
+            StateKind(self._summary.definition.details["kinds"][name]),
+            self._summary.definition.tables[table],
+        )
+        plain = plain_type(pa.struct([f for f in schema if f.name != KEY]))
+        rows = _typed(entries, plain, kind)
+        _check_distinct(rows, [] if kind is StateKind.VALUE else [f"{_ENTRY}.{NAME}"], kind, name)
+        columns = {KEY: F.lit(0).cast("long"), **{f.name: F.col(_ENTRY).getField(f.name) for f in plain}}
+        ordered = rows.coalesce(1).sortWithinPartitions(_ORDER).withColumn(POSITION, F.monotonically_increasing_id())
+        self._broadcast[name] = ordered.select(POSITION, *(columns[f.name].alias(f.name) for f in schema))
+        return self
+
+    def _table_of(self, name: str, prefixes: Iterable[str]) -> str:
+        expect_string(StateError, name, "the name of a state must be a string", 'with_keyed_state("total", df)')
+        tables = self._summary.definition.tables
+        found = next((prefix + name for prefix in prefixes if prefix + name in tables), None)
+        if found is None:
+            names = [each.removeprefix(p) for p in prefixes for each in tables if p and each.startswith(p)]
+            raise StateError(f'there is no such state: "{name}"', f"There are: {', '.join(names) or 'none'}")
+        return found
+
+    def _entry_type(self, table: str) -> pa.StructType:
+        kind: pa.StructType = plain_type(self._states.fields.field(table).type.value_type)
+        return kind
+
+    def _entries(self, entries: DataFrame, kind: pa.StructType, state: StateKind) -> DataFrame:
+        """THE_KEY, _ORDER and _ENTRY of each entry."""
+        fields = plain_schema(self._key_fields)
+        typed = _typed(entries, kind, state)
+        if not self._summary.definition.keys.names:
+            return typed.withColumn(THE_KEY, F.struct(*(F.lit(0).cast("byte").alias(f.name) for f in fields)))
+        of_struct = "key" in entries.columns and entries.schema["key"].dataType.typeName() == "struct"
+        if not of_struct:
+            _check_columns(entries, self._key_names)
+        parts = [F.col("key").getField(n) if of_struct else F.col(quoted_name(n)) for n in self._key_names]
+        types = [f.dataType for f in spark_schema(fields).fields]
+        key = [part.cast(t).alias(f.name) for part, t, f in zip(parts, types, fields, strict=True)]
+        return typed.withColumn(THE_KEY, F.struct(*key))
+
+    def _with_table(self, table: str, kind: StateKind, entries: DataFrame) -> Self:
+        if kind is not StateKind.LIST:
+            _check_distinct(entries, [THE_KEY, *([f"{_ENTRY}.{NAME}"] if kind is StateKind.MAP else [])], kind, table)
+        self._steps.append(partial(self._joined, table, entries))
+        return self
+
+    def _joined(self, table: str, entries: DataFrame, rows: DataFrame) -> DataFrame:
+        """The rows of keys with the *entries* of a table."""
+
+        def compared(left: Column, right: Column) -> Column:
+            return F.signum(left[_ORDER] - right[_ORDER]).cast("int")
+
+        collected = F.array_sort(F.collect_list(F.struct(_ORDER, _ENTRY)), compared)
+        listed = F.transform(collected, lambda each: each[_ENTRY])
+        of_keys = entries.groupBy(F.col(THE_KEY).alias("new_key")).agg(listed.alias(_ENTRIES))
+        both = rows.join(of_keys, F.col(THE_KEY).eqNullSafe(F.col("new_key")), "full_outer")
+        key = F.coalesce(F.col(THE_KEY), F.col("new_key"))
+        keys = [key.getField(f.name) for f in self._key_fields]
+        with_key = self._summary.definition.keys.names
+        key_hash = F.coalesce(KEY_HASH, F.xxhash64(*keys) if with_key else F.lit(0).cast("long"))
+        state = F.coalesce(STATE_COLUMN, self._no_state())
+        parts = [
+            F.coalesce(_ENTRIES, F.array().cast(spark_schema(pa.schema([f])).fields[0].dataType)).alias(f.name)
+            if f.name == table
+            else state.getField(f.name).alias(f.name)
+            for f in plain_schema(self._states.fields)
+        ]
+        # Something may be due at once. A timer of Spark at or before its watermark would fire while the state is written.
+        soon = max(self._watermark() if self._manifest.time_mode == "EventTime" else 0, 0) + 1000
+        return both.select(
+            F.coalesce(KEY_GROUP, group_column(key_hash, self._manifest.key_groups).cast("int")).alias(KEY_GROUP),
+            key.alias(THE_KEY),
+            F.lit(soon).cast("long").alias(NEXT_EVENT_TIME),
+            F.lit(0).cast("long").alias(NEXT_PROCESSING_TIME),
+            F.struct(*parts).alias(STATE_COLUMN),
+            key_hash.alias(KEY_HASH),
+        )
+
+    def _no_state(self) -> Column:
+        """The state of a key that has none: empty lists; windows have seen no watermark."""
+        fields = spark_schema(plain_schema(self._states.fields)).fields
+        return F.struct(
+            *(
+                (F.array() if f.dataType.typeName() == "array" else F.lit(BEFORE_TIME)).cast(f.dataType).alias(f.name)
+                for f in fields
+            )
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, target: str) -> SavepointChanges:
+        """Write the new savepoint, and read it again: every key must be where its hash says.
+
+        :param target: a new folder
+        :return: what was removed and added
+        :raises StateError: *target* has files, or what was written is not a savepoint
+        """
+        expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
+        folder = StoredFolder.of(self._spark, target)
+        if folder.names():
+            raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+        with settings(self._spark, PARQUET):
+            return _Writing(self._spark, self._folder, folder, self._manifest, self._states).write(
+                self._steps, self._removed, self._broadcast, self._sought
+            )
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """Writes the tables and the manifest of a new savepoint."""
+
+    spark: SparkSession
+    former: StoredFolder
+    folder: StoredFolder
+    manifest: Manifest
+    states: KeyStates
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def write(
+        self,
+        steps: Iterable[_Step],
+        removed: Iterable[DataFrame],
+        broadcast: Mapping[str, DataFrame],
+        sought: Iterable[str],
+    ) -> SavepointChanges:
+        rows = self.spark.read.parquet(f"{self.former.location}/{ROWS}")
+        for step in steps:
+            rows = step(rows)
+        self._write(rows, ROWS)
+        definition = self.states.definition
+        for name in definition.inputs:
+            if folder_of_waiting(name) in self.manifest.counts:
+                waiting = self.spark.read.parquet(f"{self.former.location}/{folder_of_waiting(name)}")
+                if KEY_HASH in waiting.columns:  # others are broadcast
+                    of_key = [column for column in waiting.columns if column.startswith("k:")]
+                    stored = {n: F.col(quoted_name(c)) for n, c in zip(definition.keys.names, of_key, strict=True)}
+                    waiting = reduce(lambda rows, keys: _without(rows, keys, stored), removed, waiting)
+                self._write(waiting, folder_of_waiting(name))
+        for name in (each.removeprefix(BROADCAST) for each in definition.tables if each.startswith(BROADCAST)):
+            place = folder_of_broadcast(name)
+            if name in broadcast:
+                self._write(broadcast[name], place)
+            elif place in self.manifest.counts:
+                self._write(self.spark.read.parquet(f"{self.former.location}/{place}"), place)
+        self._check()
+        (self.former / "sources").copy_to(self.folder / "sources")
+        counts = {name: count for name, count in self.counts.items() if count or name == ROWS}
+        written = replace(self.manifest, counts=counts, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        mentions = self._mentions(sorted(sought))
+        self.folder.write(MANIFEST, written.to_json())
+        before = contents_of(self.spark, self.former.location, self.manifest.counts, self.states)
+        return SavepointChanges(before, contents_of(self.spark, self.folder.location, counts, self.states), mentions)
+
+    def _write(self, rows: DataFrame, name: str) -> None:
+        rows.write.parquet(f"{self.folder.location}/{name}")
+        self.counts[name] = self.spark.read.parquet(f"{self.folder.location}/{name}").count()
+
+    def _check(self) -> None:
+        rows = self.spark.read.parquet(f"{self.folder.location}/{ROWS}")
+        keys = [F.col(THE_KEY).getField(f.name) for f in rows_schema(self.states).field(THE_KEY).type]
+        key_hash = F.xxhash64(*keys) if self.states.definition.keys.names else F.lit(0).cast("long")
+        wrong = rows.where(key_hash != F.col(KEY_HASH)).count()
+        several = rows.count() - rows.select(THE_KEY).distinct().count()
+        if wrong or several:
+            raise StateError(
+                "the keys of the new savepoint cannot be restored",
+                f"{wrong:,} are not where their hash says, and {several:,} are there twice.",
+            )
+
+    def _mentions(self, texts: list[str]) -> dict[str, int]:
+        """Where *texts* remain."""
+        if not texts:
+            return {}
+        places = {name: f"{self.folder.location}/{name}" for name in self.counts}
+        rows = {name: rows_that_contain(self.spark.read.parquet(place), texts) for name, place in places.items()}
+        position = self.manifest.position
+        logs = [position.offsets, position.commit, position.planned or ""]
+        rows |= {"positions of sources": texts_that_contain([*logs, *(self.folder / "sources").texts()], texts)}
+        return {name: count for name, count in rows.items() if count}
+
+
+def _without(rows: DataFrame, keys: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """The rows that do not belong to *keys*."""
+    removed = keys.toDF(*(f"removed {number}" for number in range(len(keys.columns))))
+    pairs = zip(keys.columns, removed.columns, strict=True)
+    same = [columns[name].eqNullSafe(F.col(quoted_name(other))) for name, other in pairs]
+    return rows.join(F.broadcast(removed), same, "left_anti")
+
+
+def _typed(entries: DataFrame, kind: pa.StructType, state: StateKind) -> DataFrame:
+    """The entries of a state with _ORDER and _ENTRY.
+
+    :param kind: the type of an entry
+    """
+    expect(
+        StateError, entries, DataFrame, "the entries of a state must be a DataFrame", 'with_keyed_state("total", df)'
+    )
+    given = {NAME: "map_key", VALUE: VALUE, EXPIRES: EXPIRES}
+    wanted = [given[f.name] for f in kind]
+    _check_columns(entries, [*wanted, *(["position"] if state is StateKind.LIST else [])])
+    parts = []
+    for f, of_spark in zip(kind, spark_schema(pa.schema(list(kind))).fields, strict=True):
+        column, has = F.col(given[f.name]), entries.schema[given[f.name]].dataType
+        if f.name == EXPIRES:
+            column = F.coalesce(F.unix_micros(column), F.lit(END_OF_TIME))
+        elif has.simpleString() != of_spark.dataType.simpleString():
+            raise StateError(
+                f'the column "{given[f.name]}" has the type {has.simpleString()}, not {of_spark.dataType.simpleString()}',
+                hint=f'df.withColumn("{given[f.name]}", F.col("{given[f.name]}").cast("{of_spark.dataType.simpleString()}"))',
+            )
+        parts.append(column.cast(of_spark.dataType).alias(f.name))
+    order = F.col("position") if state is StateKind.LIST else F.monotonically_increasing_id()
+    return entries.withColumns({_ORDER: order.cast("long"), _ENTRY: F.struct(*parts)})
+
+
+def _check_columns(df: DataFrame, names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        raise StateError(f'the entries have no column "{missing[0]}"', f"Columns: {', '.join(df.columns)}")
+
+
+def _check_distinct(rows: DataFrame, by: list[str], kind: StateKind, name: str) -> None:
+    repeated = rows.groupBy(*map(F.col, by)).count().where("count > 1").first()
+    if repeated is not None and kind is not StateKind.LIST:
+        what = "entries with the same key of the map" if kind is StateKind.MAP else "entries"
+        raise StateError(f'a key has {repeated["count"]:,} {what} of "{name}"', "It can have one.")

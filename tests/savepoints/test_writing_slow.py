@@ -1,0 +1,235 @@
+"""What is removed from a savepoint or a checkpoint, or written to it, is what the query then has."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism import (
+    BroadcastInput,
+    BroadcastMapState,
+    BroadcastStream,
+    Input,
+    KeyedStream,
+    ListState,
+    MapState,
+    Output,
+    SavepointWriter,
+    StreamOperator,
+    ValueState,
+    connect,
+    create_savepoint,
+    forget_keys,
+    read_savepoint,
+    read_state,
+    remove_former_state,
+    restore_savepoint,
+)
+from asterism.cli.main import main
+from asterism.errors import StateError
+from asterism.sinks import FileSink
+from tests.savepoints.test_savepoints_slow import Query, of_clause, of_pattern, of_windows, parts
+
+pytestmark = pytest.mark.spark
+FORGOTTEN = "a customer whose name is nowhere else 7f3a"
+SECOND = timedelta(seconds=1)
+
+
+def with_name(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"user": FORGOTTEN} if row["user"] == "u0" else row for row in rows]
+
+
+def files_with(text: str, folder: Path) -> list[str]:
+    """The files below a folder that contain a text, after the pages of Parquet files and of RocksDB's files in ZIP archives were
+    decompressed.
+    """
+    sought, found = text.encode(), []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            if path.suffix == ".parquet" and not path.name.startswith("."):
+                content += repr(pq.read_table(path).to_pylist()).encode()
+            elif path.suffix == ".zip":
+                with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                    content += b"".join(archive.read(name) for name in archive.namelist())
+            if sought in content:
+                found.append(str(path.relative_to(folder)))
+    return found
+
+
+@pytest.mark.parametrize("make", [of_pattern, of_clause, of_windows])
+def test_a_customer_is_forgotten_in_place(spark: SparkSession, tmp_path: Path, make: Any) -> None:
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
+    whole, query = Query(spark, tmp_path / "whole", make), Query(spark, tmp_path / "query", make)
+    checkpoint = query.folder / "checkpoint"
+    others = [[row for row in rows if row["user"] != "u0"] for rows in parts()]
+    for number, rows in enumerate(others):
+        whole.write(number, rows)
+    whole.run("checkpoint", drain=True, key_groups=3)
+    for number in range(3):
+        query.write(number, with_name(parts()[number]))
+    query.run("checkpoint", drain=False, key_groups=3)
+    assert files_with(FORGOTTEN, checkpoint)
+    with pytest.raises(StateError, match='no key column "buyer"'):
+        forget_keys(spark, str(checkpoint), [{"buyer": FORGOTTEN}])
+    changes = forget_keys(spark, str(checkpoint), [{"user": FORGOTTEN}, {"user": "nobody"}])
+    assert changes.removed["keys"] == 1
+    assert not changes.added
+    assert not changes.mentions
+    assert files_with(FORGOTTEN, checkpoint)  # in the former files, which are named
+    assert {Path(name).name for name in changes.former_files} == {"commits", "metadata", "offsets", "sources", "state"}
+    assert len(remove_former_state(spark, str(checkpoint))) == 5
+    assert files_with(FORGOTTEN, checkpoint) == []
+    for number in range(3, 6):
+        query.write(number, others[number])
+    query.run("checkpoint", drain=True)
+
+    def rows_of_others(rows: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+        return {
+            name: Counter({row: n for row, n in some.items() if FORGOTTEN not in row}) for name, some in rows.items()
+        }
+
+    assert rows_of_others(query.rows()) == whole.rows()
+
+
+def test_the_commands_forget_and_drop(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, of_pattern)
+    for number in range(2):
+        query.write(number, with_name(parts()[number]))
+    query.run("checkpoint", drain=False, key_groups=2)
+    savepoint = str(tmp_path / "savepoint")
+    create_savepoint(spark, str(tmp_path / "checkpoint"), savepoint)
+    (tmp_path / "keys.csv").write_text(f'user\n"{FORGOTTEN}"\n', "utf-8")
+
+    def run(*arguments: str) -> Any:
+        result = CliRunner().invoke(main, ["savepoint", *arguments, "--json"], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    forgotten = run("forget", savepoint, str(tmp_path / "forgotten"), "--keys", str(tmp_path / "keys.csv"))
+    assert forgotten["removed"]["keys"] == 1
+    assert files_with(FORGOTTEN, tmp_path / "forgotten") == []
+    open_before = read_savepoint(spark, str(tmp_path / "forgotten")).partial_matches().collect()
+    dropped = run(
+        "drop-partial-matches", str(tmp_path / "forgotten"), str(tmp_path / "dropped"),
+        "--stage", "a", "--older-than", "10s", "--max-per-key", "1",
+    )  # fmt: skip
+    remaining = read_savepoint(spark, str(tmp_path / "dropped")).partial_matches().collect()
+    assert dropped["removed"]["partial_matches"] == len(open_before) - len(remaining) > 0
+    watermark = datetime(2025, 1, 1, tzinfo=UTC) + 59 * SECOND - 3 * SECOND
+    assert all(row.since.astimezone(UTC) >= watermark - 11 * SECOND for row in remaining)
+    assert max(Counter(row.key.user for row in remaining).values()) == 1
+    restore_savepoint(spark, str(tmp_path / "dropped"), str(tmp_path / "next"))
+    assert read_state(spark, str(tmp_path / "next")).partial_matches().count() == len(remaining)
+    query.write(2, parts()[2])
+    query.run("next", drain=True)
+
+
+class Limits(StreamOperator):
+    """Every kind of state."""
+
+    orders = Input("user STRING, ts TIMESTAMP, v BIGINT")
+    limits = BroadcastInput("name STRING, v BIGINT")
+    total = ValueState("BIGINT")
+    last = ListState("BIGINT")
+    by_rest = MapState("BIGINT", "DOUBLE")
+    limit = BroadcastMapState("STRING", "BIGINT")
+    out = Output("user STRING, line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + e.v)
+        self.last.add(e.v)
+        self.by_rest.put(e.v % 3, float(e.v))
+        ctx.register_event_time_timer("t", e.ts + 60 * SECOND)
+        lists = f"{self.last.get()} {sorted(self.by_rest.items())} {sorted(self.limit.items())}"
+        self.out.collect(user=e.user, line=f"{self.total.value()} {lists}")
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.limit.put(e.name, e.v)
+
+    def on_event_time_timer(self, timer: Any, ctx: Any) -> None:
+        self.out.collect(user=ctx.key, line=f"timer {timer.name} at {timer.time.timestamp():.0f}")
+
+
+def test_states_are_set_from_tables(spark: SparkSession, tmp_path: Path) -> None:
+    def write(name: str, number: int, rows: pa.Table) -> None:
+        (tmp_path / name).mkdir(exist_ok=True)
+        pq.write_table(rows, tmp_path / name / f"{number}.parquet")
+
+    def order(second: int, user: str, v: int) -> dict[str, Any]:
+        return {"user": user, "ts": datetime(2025, 1, 1, tzinfo=UTC) + second * SECOND, "v": v}
+
+    schema = pa.schema([("user", "string"), ("ts", pa.timestamp("us", "UTC")), ("v", "int64")])
+    write("orders", 0, pa.Table.from_pylist([order(1, "ann", 5), order(2, "bob", 6), order(9, "ann", 1)], schema))
+    write("limits", 0, pa.table({"name": ["x"], "v": [1]}))
+
+    def run(checkpoint: str, drain: bool) -> list[tuple[str, str]]:
+        orders = spark.readStream.schema("user STRING, ts TIMESTAMP, v BIGINT").parquet(str(tmp_path / "orders"))
+        limits = spark.readStream.schema("name STRING, v BIGINT").parquet(str(tmp_path / "limits"))
+        streams = {"orders": KeyedStream(orders, key="user", time="ts"), "limits": BroadcastStream(limits)}
+        sink = FileSink(str(tmp_path / f"out of {checkpoint}"))
+        connect(Limits(), **streams, key_groups=2 if checkpoint == "first" else None).run(
+            {"out": sink}, checkpoint=str(tmp_path / checkpoint), drain=drain
+        )
+        rows = spark.read.parquet(str(tmp_path / f"out of {checkpoint}")).collect()
+        return sorted((row.user, row.line) for row in rows)
+
+    run("first", drain=False)
+    create_savepoint(spark, str(tmp_path / "first"), str(tmp_path / "savepoint"))
+    state = read_savepoint(spark, str(tmp_path / "savepoint"))
+    totals = spark.createDataFrame([("ann", 100), ("new", 7)], "user STRING, value BIGINT")
+    lists = state.state("last").withColumn("value", F.col("value") * 10)
+    maps = spark.createDataFrame([("new", 2, 0.5)], "user STRING, map_key BIGINT, value DOUBLE")
+    limits = spark.createDataFrame([("y", 3), ("x", 2)], "map_key STRING, value BIGINT")
+    timers = state.timers().where("key.user <> 'bob'").withColumn("name", F.lit("later"))
+    writer = SavepointWriter.from_existing_savepoint(spark, str(tmp_path / "savepoint"))
+    with pytest.raises(StateError, match="has the type int, not bigint"):
+        writer.with_keyed_state("total", totals.withColumn("value", F.col("value").cast("int")))
+    with pytest.raises(StateError, match="a key has 2 entries"):
+        writer.with_keyed_state("total", totals.unionByName(totals))
+    with pytest.raises(StateError, match="only patterns"):
+        writer.drop_partial_matches()
+    with pytest.raises(StateError, match="no such state"):
+        writer.with_broadcast_state("total", limits)
+    writer.with_keyed_state("total", totals).with_keyed_state("last", lists).with_keyed_state("by_rest", maps)
+    changes = writer.with_timers(timers).with_broadcast_state("limit", limits).write(str(tmp_path / "changed"))
+    assert changes.added == {"keys": 1, "broadcast_limit": 1}
+    changed = read_savepoint(spark, str(tmp_path / "changed"))
+    assert rows_of(changed.state("total")) == rows_of(totals)
+    assert rows_of(changed.state("last")) == rows_of(lists)
+    assert rows_of(changed.state("by_rest")) == rows_of(maps)
+    assert rows_of(changed.timers()) == rows_of(timers)
+    assert sorted(map(tuple, changed.broadcast("limit").collect())) == [("x", 2), ("y", 3)]
+    restore_savepoint(spark, str(tmp_path / "changed"), str(tmp_path / "second"), key_groups=3)
+    write("orders", 1, pa.Table.from_pylist([order(11, "new", 1), order(12, "ann", 2), order(13, "bob", 3)], schema))
+    expected = [
+        ("ann", "102 [50, 10, 2] [(2, 2.0)] [('x', 2), ('y', 3)]"),
+        ("ann", "timer later at 1735689669"),
+        ("ann", "timer t at 1735689672"),
+        ("bob", "3 [60, 3] [(0, 3.0)] [('x', 2), ('y', 3)]"),
+        ("bob", "timer t at 1735689673"),
+        ("new", "8 [1] [(1, 1.0), (2, 0.5)] [('x', 2), ('y', 3)]"),
+        ("new", "timer t at 1735689671"),
+    ]
+    assert run("second", drain=True) == expected
+
+
+def rows_of(df: DataFrame) -> list[tuple[Any, ...]]:
+    """The rows with the columns of the key."""
+    if "key" in df.columns:
+        df = df.select("key.*", *(name for name in df.columns if name != "key"))
+    return sorted(tuple(row) for row in df.collect())
