@@ -229,8 +229,9 @@ def test_states_are_set_from_tables(spark: SparkSession, tmp_path: Path) -> None
     restore_savepoint(spark, str(tmp_path / "changed"), str(tmp_path / "second"), key_groups=3)
     write("orders", 1, pa.Table.from_pylist([order(11, "new", 1), order(12, "ann", 2), order(13, "bob", 3)], schema))
     expected = [
-        ("ann", "102 [50, 10, 2] [(2, 2.0)] [('x', 2), ('y', 3)]"),
-        ("ann", "timer later at 1735689669"),
+        ("ann", "101 [50, 1] [(1, 1.0)] [('x', 2), ('y', 3)]"),  # this event has waited for the watermark
+        ("ann", "103 [50, 1, 2] [(1, 1.0), (2, 2.0)] [('x', 2), ('y', 3)]"),
+        ("ann", "timer later at 1735689661"),
         ("ann", "timer t at 1735689672"),
         ("bob", "3 [60, 3] [(0, 3.0)] [('x', 2), ('y', 3)]"),
         ("bob", "timer t at 1735689673"),

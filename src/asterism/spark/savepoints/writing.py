@@ -1,4 +1,7 @@
-"""Makes a savepoint from another one: without some keys or partial matches, and with other keyed and broadcast state."""
+"""Makes a savepoint from another one: without some keys or partial matches, and with other keyed and broadcast state.
+
+See docs/decisions/0133.
+"""
 
 from __future__ import annotations
 
