@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ from asterism import (
 from asterism.cli.main import main
 from asterism.errors import StateError
 from asterism.sinks import FileSink
+from tests.savepoints.test_rules_slow import Stopped
 from tests.savepoints.test_savepoints_slow import Query, of_clause, of_pattern, of_windows, parts
 
 pytestmark = pytest.mark.spark
@@ -246,3 +248,24 @@ def rows_of(df: DataFrame) -> list[tuple[Any, ...]]:
     if "key" in df.columns:
         df = df.select("key.*", *(name for name in df.columns if name != "key"))
     return sorted(tuple(row) for row in df.collect())
+
+
+def test_rules_forget_whatever_they_group_by(spark: SparkSession, tmp_path: Path) -> None:
+    query, rng = Stopped(spark, tmp_path / "rules"), random.Random(3)
+    query.options["key_groups"] = 3
+    for number in range(2):
+        query.part(number, rng)
+    query.options["key_groups"] = None
+
+    def keys_with_bob() -> int:
+        state = read_state(spark, str(query.checkpoint))
+        keys = state.partial_matches().select("key").union(state.waiting_events().select("key"))
+        return keys.where(F.array_contains("key", "bob")).count()
+
+    assert keys_with_bob()
+    changes = forget_keys(spark, str(query.checkpoint), [{"user": "bob"}])
+    assert changes.removed["keys"] > 0
+    assert changes.mentions.keys() <= {"keys", "waiting_events"}  # rules that group by another column
+    assert keys_with_bob() == 0
+    query.part(2, rng)
+    assert query.rows()

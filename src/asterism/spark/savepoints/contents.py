@@ -1,9 +1,9 @@
-"""What a savepoint contains, and where a text is in it."""
+"""What a savepoint contains, which of it belongs to keys, and where a text is in it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -12,7 +12,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism.savepoints.key_groups import STATE
+from asterism.columns.keys import KEY as KEY_TEXT
+from asterism.columns.keys import key_values
+from asterism.operators.state.state_definition import OperatorKind
+from asterism.savepoints.key_groups import STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import KeyStates
 from asterism.spark.savepoints.creating import ROWS
 from asterism.text.printable import quoted_name
@@ -71,3 +74,29 @@ def rows_that_contain(rows: DataFrame, texts: Iterable[str]) -> int:
 
 def texts_that_contain(contents: Iterable[str], texts: Sequence[str]) -> int:
     return sum(any(text in content for text in texts) for content in contents)
+
+
+def without_keys(rows: DataFrame, states: KeyStates, keys: DataFrame) -> DataFrame:
+    """The rows of keys, or the events that wait, that do not belong to *keys*."""
+    of_state = THE_KEY in rows.columns
+    if states.definition.kind is OperatorKind.RULES:
+        text = F.col(THE_KEY).getField("key") if of_state else F.col(quoted_name(KEY_TEXT))
+        sought = [given for row in keys.collect() if (given := {value for value in row if value is not None})]
+        columns = rows.columns
+
+        def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                values = [set(key_values(each)) for each in batch.column("asterism_key").to_pylist()]
+                kept = pa.array([not any(some <= of_row for some in sought) for of_row in values], pa.bool_())
+                yield batch.filter(kept).select(columns)
+
+        return rows.withColumn("asterism_key", text).mapInArrow(others, rows.schema)
+    if of_state:
+        of_key = [F.col(THE_KEY).getField(f.name) for f in rows_schema(states).field(THE_KEY).type]
+    else:
+        of_key = [F.col(quoted_name(column)) for column in rows.columns if column.startswith("k:")]
+    stored = dict(zip(states.definition.keys.names, of_key, strict=True))
+    removed = keys.toDF(*(f"removed {number}" for number in range(len(keys.columns))))
+    pairs = zip(keys.columns, removed.columns, strict=True)
+    same = [stored[name].eqNullSafe(F.col(quoted_name(other))) for name, other in pairs]
+    return rows.join(F.broadcast(removed), same, "left_anti")

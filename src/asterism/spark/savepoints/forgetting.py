@@ -12,7 +12,7 @@ from asterism.errors import StateError
 from asterism.spark.savepoints.contents import SavepointChanges
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
-from asterism.spark.savepoints.restoring import restore_savepoint
+from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.savepoints.writing import Keys, SavepointWriter
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.leases import leased, runs_here
@@ -43,7 +43,7 @@ def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointCh
         without.delete()
         writer = SavepointWriter.from_existing_savepoint(spark, savepoint.location).remove_keys(keys)
         changes = writer.write(without.location)
-        restore_savepoint(spark, without.location, new.location)
+        write_checkpoint(spark, without, new, None, key_groups=None, tasks=None)  # the sets of rules stay
     without.delete()
     return replace(changes, former_files=[name.location for name in _former(StoredFolder.of(spark, checkpoint))])
 

@@ -197,7 +197,9 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
 # ---------------------------------------------------------------------- state
 
 
-def _write_state(spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int, tasks: int) -> None:
+def _write_state(
+    spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int, tasks: int
+) -> None:
     manifest = stored.manifest
     pages = spark.createDataFrame([], _PAGES) if stored.is_empty else _pages(spark, stored, key_groups)
     configure_state_store(spark)

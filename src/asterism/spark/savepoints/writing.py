@@ -15,12 +15,14 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from asterism.arguments import expect, expect_number, expect_string
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StateError
 from asterism.operators.context import EVENT, PROCESSING
 from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE, StateKind
+from asterism.operators.state.state_definition import OperatorKind
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -33,15 +35,23 @@ from asterism.savepoints.key_groups import (
     rows_schema,
 )
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
-from asterism.savepoints.key_states import KeyStates, key_states
+from asterism.savepoints.key_states import KeyStates
+from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest
 from asterism.savepoints.plain_types import plain_schema, plain_type
+from asterism.savepoints.rule_sets import RULES
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
-from asterism.spark.savepoints.contents import SavepointChanges, contents_of, rows_that_contain, texts_that_contain
+from asterism.spark.savepoints.contents import (
+    SavepointChanges,
+    contents_of,
+    rows_that_contain,
+    texts_that_contain,
+    without_keys,
+)
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting, group_column
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.savepoints.restoring import read_manifest
+from asterism.spark.savepoints.restoring import StoredSavepoint
 from asterism.spark.session.settings import settings
 from asterism.text.printable import quoted_name
 from asterism.windows.stored_windows import FUNCTION_STATE
@@ -59,10 +69,10 @@ class SavepointWriter:
     Source: Flink, "State Processor API": ``SavepointWriter``. docs/savepoints.md has a runnable example.
     """
 
-    def __init__(self, spark: SparkSession, folder: StoredFolder, manifest: Manifest, summary: Summary) -> None:
+    def __init__(self, spark: SparkSession, stored: StoredSavepoint, summary: Summary) -> None:
         """Use :meth:`from_existing_savepoint`."""
-        self._spark, self._folder, self._manifest, self._summary = spark, folder, manifest, summary
-        self._states: KeyStates = key_states(summary.definition)
+        self._spark, self._folder, self._manifest, self._summary = spark, stored.folder, stored.manifest, summary
+        self._states: KeyStates = key_states(summary.definition, stored.rules)
         self._steps: list[_Step] = []
         self._removed: list[DataFrame] = []
         self._sought: set[str] = set()
@@ -77,11 +87,10 @@ class SavepointWriter:
         """
         expect(StateError, spark, SparkSession, "a SavepointWriter needs a SparkSession", _WRITER)
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
-        folder = StoredFolder.of(spark, savepoint)
-        manifest = read_manifest(folder)
-        if manifest.summary is None:
+        stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
+        if stored.manifest.summary is None:
             raise StateError(f"the query of the savepoint {savepoint} had no state")
-        return cls(spark, folder, manifest, manifest.summary)
+        return cls(spark, stored, stored.manifest.summary)
 
     # ------------------------------------------------------------------ keys
 
@@ -89,7 +98,8 @@ class SavepointWriter:
         """Remove all that belongs to some keys: their state, their timers, and their events that wait.
 
         :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key
-            columns, all keys with these values are removed.
+            columns, all keys with these values are removed. With rules, which group by keys of their own, all keys that have
+            these values among theirs, as strings.
         :raises StateError: the query has no key, or no such key column; or a value does not have the type of its column
         """
         chosen = self._typed_keys(keys)
@@ -97,9 +107,7 @@ class SavepointWriter:
         strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
         for name in strings:
             self._sought |= {row[0] for row in chosen.select(quoted_name(name)).distinct().collect() if row[0]}
-        fields = zip(self._key_names, self._key_fields.names, strict=True)
-        columns = {name: F.col(THE_KEY).getField(field) for name, field in fields}
-        self._steps.append(lambda rows: _without(rows, chosen, columns))
+        self._steps.append(lambda rows: without_keys(rows, self._states, chosen))
         return self
 
     def _typed_keys(self, keys: Keys) -> DataFrame:
@@ -116,8 +124,11 @@ class SavepointWriter:
             if not values or not all(each and each.keys() == values[0].keys() for each in values):
                 raise StateError("each key must have the same columns, at least one", hint=hint)
             keys = self._spark.createDataFrame([tuple(each.values()) for each in values], list(values[0]))
-        fields = spark_schema(plain_schema(self._key_fields)).fields
-        types = {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
+        if definition.kind is OperatorKind.RULES:
+            types: dict[str, T.DataType] = dict.fromkeys(keys.columns, T.StringType())
+        else:
+            fields = spark_schema(plain_schema(self._key_fields)).fields
+            types = {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
         unknown = [name for name in keys.columns if name not in types]
         if unknown or not keys.columns:
             raise StateError(f'there is no key column "{"".join(unknown[:1])}"', f"Key columns: {', '.join(types)}")
@@ -351,9 +362,7 @@ class _Writing:
             if folder_of_waiting(name) in self.manifest.counts:
                 waiting = self.spark.read.parquet(f"{self.former.location}/{folder_of_waiting(name)}")
                 if KEY_HASH in waiting.columns:  # others are broadcast
-                    of_key = [column for column in waiting.columns if column.startswith("k:")]
-                    stored = {n: F.col(quoted_name(c)) for n, c in zip(definition.keys.names, of_key, strict=True)}
-                    waiting = reduce(lambda rows, keys: _without(rows, keys, stored), removed, waiting)
+                    waiting = reduce(lambda rows, keys: without_keys(rows, self.states, keys), removed, waiting)
                 self._write(waiting, folder_of_waiting(name))
         for name in (each.removeprefix(BROADCAST) for each in definition.tables if each.startswith(BROADCAST)):
             place = folder_of_broadcast(name)
@@ -362,7 +371,12 @@ class _Writing:
             elif place in self.manifest.counts:
                 self._write(self.spark.read.parquet(f"{self.former.location}/{place}"), place)
         self._check()
-        (self.former / "sources").copy_to(self.folder / "sources")
+        for name in self.former.names():
+            if name in self.manifest.counts or name == MANIFEST:
+                continue
+            (self.former / name).copy_to(self.folder / name)
+            if name == RULES:
+                self.folder.write(name, self.former.read(name) or "")
         counts = {name: count for name, count in self.counts.items() if count or name == ROWS}
         written = replace(self.manifest, counts=counts, created=datetime.now(UTC).isoformat(timespec="seconds"))
         mentions = self._mentions(sorted(sought))
@@ -375,6 +389,8 @@ class _Writing:
         self.counts[name] = self.spark.read.parquet(f"{self.folder.location}/{name}").count()
 
     def _check(self) -> None:
+        if self.states.definition.kind is OperatorKind.RULES:  # no key was added
+            return
         rows = self.spark.read.parquet(f"{self.folder.location}/{ROWS}")
         keys = [F.col(THE_KEY).getField(f.name) for f in rows_schema(self.states).field(THE_KEY).type]
         key_hash = F.xxhash64(*keys) if self.states.definition.keys.names else F.lit(0).cast("long")
@@ -396,14 +412,6 @@ class _Writing:
         logs = [position.offsets, position.commit, position.planned or ""]
         rows |= {"positions of sources": texts_that_contain([*logs, *(self.folder / "sources").texts()], texts)}
         return {name: count for name, count in rows.items() if count}
-
-
-def _without(rows: DataFrame, keys: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-    """The rows that do not belong to *keys*."""
-    removed = keys.toDF(*(f"removed {number}" for number in range(len(keys.columns))))
-    pairs = zip(keys.columns, removed.columns, strict=True)
-    same = [columns[name].eqNullSafe(F.col(quoted_name(other))) for name, other in pairs]
-    return rows.join(F.broadcast(removed), same, "left_anti")
 
 
 def _typed(entries: DataFrame, kind: pa.StructType, state: StateKind) -> DataFrame:
