@@ -63,12 +63,11 @@ def open_matches(harness: PatternHarness) -> list[tuple[str, str, int]]:
     """Of each partial match its key, stage and first event."""
     from asterism.matching.stored_matches import partial_matches_of
     from asterism.operators.state.page_numbers import DEFINITION_PAGE
-    from asterism.savepoints.key_groups import is_of_keys
 
     rows = []
     for store in harness.stores:
         for number, value in store.pages.items():
-            if is_of_keys(number):
+            if number != DEFINITION_PAGE:
                 definition = StateDefinition.from_bytes(store.pages[DEFINITION_PAGE])
                 rows += partial_matches_of(definition, value, None).to_pylist()
     return sorted((row["key"]["user"], row["stage"], round(row["since"].timestamp())) for row in rows)
