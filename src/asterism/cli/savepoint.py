@@ -18,8 +18,8 @@ def savepoint() -> None:
     """The state of a stopped query in a portable form: for other key groups, another place, another version of Spark."""
 
 
-savepoint.add_command(plan)
-savepoint.add_command(change)
+for command in (plan, change, forget, drop_partial_matches, remove_former):
+    savepoint.add_command(command)
 
 
 @savepoint.command(name="create")
@@ -88,7 +88,3 @@ def _show(text: str) -> None:
     )
     for name, count in document["counts"].items():
         click.echo(f"{name}: {count:,} rows")
-
-
-for command in (forget, drop_partial_matches, remove_former):
-    savepoint.add_command(command)
