@@ -1,11 +1,11 @@
-"""Sigma detections, event by event in plain Python, from the specification: no tree, no SQL."""
+"""Sigma detections, event by event, and correlations, window by window, in plain Python from the specification: no SQL."""
 
 from __future__ import annotations
 
 import base64
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -149,3 +149,62 @@ def _as_number(value: Any) -> float | None:
         return float(value)
     except ValueError:
         return None
+
+
+Window = Sequence[Event]
+"""The events of a window that satisfy a rule of the correlation."""
+Found = tuple[int, int]
+"""A match: the number of its last event, and how many were suppressed before it."""
+
+
+def reached(events: Window, timespan: float, holds: Callable[[Window], bool], *, episode: bool) -> list[Found]:
+    """The matches of one group: each event opens a window, which matches with the first event that makes the condition hold.
+
+    :param events: in order, each with a ``time`` in seconds and a ``number``
+    :param episode: whether matches within the timespan of a reported one are suppressed
+    """
+    ends = []
+    for first, opening in enumerate(events):
+        window: list[Event] = []
+        for event in events[first:]:
+            if event["time"] - opening["time"] > timespan:
+                break
+            window.append(event)
+            if holds(window):
+                ends.append(event)
+                break
+    found: list[Found] = []
+    last, suppressed = -float("inf"), 0
+    for event in sorted(ends, key=lambda event: event["time"]):
+        if episode and event["time"] - last < timespan:
+            suppressed += 1
+            continue
+        forgotten = event["time"] - last >= 2 * timespan
+        found.append((event["number"], suppressed if episode and not forgotten else 0))
+        last, suppressed = event["time"], 0
+    return found
+
+
+def over(events: Window, timespan: float, holds: Callable[[Window], bool]) -> list[Found]:
+    """The matches of one group: windows follow one another, each begins with the first event after the one before."""
+    found: list[Found] = []
+    window: list[Event] = []
+    for event in [*events, None]:
+        if window and (event is None or event["time"] - window[0]["time"] > timespan):
+            if holds(window):
+                found.append((window[-1]["number"], 0))
+            window = []
+        if event is not None:
+            window.append(event)
+    return found
+
+
+def in_order(window: Window, rules: Sequence[str]) -> bool:
+    """Whether events satisfy the rules one after the other; the first event of the window the first rule, its last the last."""
+    if rules[0] not in window[0]["rules"] or rules[-1] not in window[-1]["rules"] or len(window) < len(rules):
+        return False
+    place = 0
+    for event in window:
+        if place < len(rules) and rules[place] in event["rules"]:
+            place += 1
+    return place == len(rules)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
 from asterism.sigma.conditions import ConditionTranslator
+from asterism.sigma.correlations import CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
 from asterism.sigma.labels import labels_of
 from asterism.sigma.pipelines import SigmaOptions, pipeline_of
@@ -91,6 +92,8 @@ class _SigmaEntry:
     error: AsterismError | None = None
     sql: str | None = None
     """The condition of a detection rule, once it is translated."""
+    bounds: list[tuple[str, float]] = field(default_factory=list)
+    """Of the condition of a correlation."""
     hidden: bool = False
     """Whether correlations refer to it, and none of them says that it has matches of its own."""
 
@@ -115,6 +118,8 @@ class _Translation:
         correlations = [entry for entry in self.entries if entry.document.kind == "correlation"]
         for entry in correlations:
             _attempt(entry, partial(self._hide_referenced, entry))
+        for entry in correlations:
+            _attempt(entry, partial(self._check_cycles, entry))
         rules = [entry for entry in self.entries if entry.document.kind == "rule"]
         for entry in rules:
             _attempt(entry, partial(self._translate_condition, entry))
@@ -147,9 +152,25 @@ class _Translation:
         elif isinstance(rule.condition, SigmaExtendedCorrelationCondition):
             names = rule.condition.get_referenced_rules()
             rule.referenced_rules = [SigmaRuleReference(name) for name in names]
+        mapped = [reference for alias in rule.aliases for reference in alias.mapping]
+        for reference in [*rule.referenced_rules, *mapped]:
+            reference.rule = self.entry(reference.reference).rule  # pipelines read it
         for reference in rule.referenced_rules:
             if not rule.generate:
                 self.entry(reference.reference).hidden = True
+
+    def _check_cycles(self, entry: _SigmaEntry) -> None:
+        seen: set[int] = set()
+        waiting = [entry]
+        while waiting:
+            current = waiting.pop()
+            for reference in getattr(current.rule, "referenced_rules", ()):
+                referenced = self.entry(reference.reference)
+                if referenced is entry:
+                    raise PatternProcessorError("the correlation refers to itself", f"by {reference.reference!r:.100}")
+                if id(referenced) not in seen:
+                    seen.add(id(referenced))
+                    waiting.append(referenced)
 
     def _translate_condition(self, entry: _SigmaEntry) -> None:
         rule: SigmaRule = entry.rule
@@ -161,18 +182,36 @@ class _Translation:
         document = entry.document
         if entry.error is None and (document.kind == "filter" or entry.hidden):
             return None
-        if entry.error is None and document.kind == "correlation":
-            _attempt(entry, _correlations_missing)
-        if entry.error is not None or document.id is None:
-            error = entry.error or PatternProcessorError("a Sigma rule needs an id, a name or a title")
-            return RefusedRule(document.id, document.place, error)
+        found: list[TranslatedRule] = []
+        if entry.error is None and document.id is None:
+            entry.error = PatternProcessorError("a Sigma rule needs an id, a name or a title")
+        _attempt(entry, lambda: found.append(self._translated(entry)))
+        return found[0] if entry.error is None else RefusedRule(document.id, document.place, entry.error)
+
+    def _translated(self, entry: _SigmaEntry) -> TranslatedRule:
+        document = entry.document
+        assert document.id is not None
+        labels = labels_of(entry.rule)
+        if document.kind == "rule":
+            assert entry.sql is not None
+            return TranslatedRule(document.id, document.place, labels, Pattern.begin(STAGE).where(entry.sql))
+        rules = [self._referenced(reference.reference) for reference in entry.rule.referenced_rules]
+        self.pipeline.apply(entry.rule)
+        made = CorrelationTranslator(entry.rule, entry.bounds, rules, self.options.report).pattern()
+        return TranslatedRule(document.id, document.place, labels, made.pattern, made.sql, made.key, made.suppress)
+
+    def _referenced(self, reference: str) -> ReferencedRule:
+        entry = self.entry(reference)
+        name = f"the rule {reference!r:.100}, to which the correlation refers,"
+        if entry.error is not None:
+            raise PatternProcessorError(f"{name} is refused", f"{entry.document.place}: {entry.error.message}")
+        if entry.document.kind == "correlation":
+            raise PatternProcessorError(
+                f"{name} is a correlation, and correlations of correlations are not supported",
+                hint="write it as one correlation, or correlate the matches of the first one in a second query",
+            )
         assert entry.sql is not None
-        pattern = Pattern.begin(STAGE).where(entry.sql)
-        return TranslatedRule(document.id, document.place, labels_of(entry.rule), pattern)
-
-
-def _correlations_missing() -> None:
-    raise PatternProcessorError("correlations are not supported yet")
+        return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)
 
 
 def _parse(entry: _SigmaEntry) -> None:
@@ -183,7 +222,23 @@ def _parse(entry: _SigmaEntry) -> None:
     check_size(entry.document.value)
     # The default policy is the safe one, with regular expressions of linear time. Given explicitly, filters cannot be copied.
     kinds: dict[str, Any] = {"correlation": SigmaCorrelationRule, "filter": SigmaFilter, "rule": SigmaRule}
-    entry.rule = kinds[entry.document.kind].from_dict(entry.document.copy())
+    value = entry.document.copy()
+    if entry.document.kind == "correlation":
+        entry.bounds = _take_bounds(value["correlation"])
+    entry.rule = kinds[entry.document.kind].from_dict(value)
+
+
+def _take_bounds(section: Any) -> list[tuple[str, float]]:
+    """The bounds of a correlation. All but one are removed from *section*, because pySigma takes only one."""
+    condition = section.get("condition") if isinstance(section, dict) else None
+    if condition is None and isinstance(section, dict) and isinstance(section.get("rules"), list):
+        return [("GTE", len(section["rules"]))]
+    if not isinstance(condition, dict):
+        return []
+    bounds = bounds_of(condition)
+    for name in [name for name in condition if name.upper() in dict(bounds)][1:]:
+        del condition[name]
+    return bounds
 
 
 def _attempt(entry: _SigmaEntry, step: Callable[[], object]) -> None:

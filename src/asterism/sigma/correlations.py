@@ -1,0 +1,301 @@
+"""Sigma correlations as patterns and MATCH_RECOGNIZE clauses.
+
+There are two kinds of conditions. One that further events cannot make false again (a lower bound of a count or a sum, rules that
+have all matched) is *reached*: each event opens a window of the timespan, and the window matches with the first event that
+reaches the condition. Any other one (an upper bound, an average, ``not``) is known only when a window is *over*: windows follow
+one another, each begins with the first event after the one before, and matches when the timespan has passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from asterism.errors import PatternProcessorError
+from asterism.patterns.pattern import Pattern
+from asterism.sigma.conditions import column_of, number_literal
+from asterism.text.printable import quoted_name
+
+if TYPE_CHECKING:
+    from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule
+
+MAX_TIMESPAN = timedelta(days=3_650)
+MAX_COUNT = 10_000
+"""The maximum number of events in a match of ``event_count``."""
+MAX_RULES = 50
+"""The maximum number of rules to which a correlation refers."""
+ONE_PARTITION = "'all'"
+_OPERATORS = {"LT": "<", "LTE": "<=", "GT": ">", "GTE": ">=", "EQ": "=", "NEQ": "<>"}
+_LOWER = ("GT", "GTE")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedRule:
+    """A detection rule to which a correlation refers.
+
+    :param reference: as the correlation writes it
+    :param names: all by which aliases may name it
+    """
+
+    reference: str
+    names: tuple[str, ...]
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationPattern:
+    """What a correlation becomes. *suppress* is set if further matches of an episode are to be suppressed."""
+
+    pattern: Pattern | None = None
+    sql: str | None = None
+    key: tuple[str, ...] | None = None
+    suppress: timedelta | None = None
+
+
+def bounds_of(section: dict[str, Any]) -> list[tuple[str, float]]:
+    """The bounds of the ``condition`` of a correlation. pySigma reads only one of them.
+
+    >>> bounds_of({"gt": 5, "lte": 10, "field": "x"})
+    [('GT', 5), ('LTE', 10)]
+    """
+    bounds: list[tuple[str, float]] = []
+    for name, value in section.items():
+        if name.upper() in _OPERATORS:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise PatternProcessorError(f"{name} of the condition must be a number, not {value!r:.60}")
+            bounds.append((name.upper(), value))
+    return bounds
+
+
+class CorrelationTranslator:
+    """
+    :param bounds: of the condition, which is not an extended one
+    :param rules: those to which the correlation refers, in its order
+    :param report: ``"episode"`` or ``"each"``
+    """
+
+    def __init__(
+        self,
+        rule: SigmaCorrelationRule,
+        bounds: Sequence[tuple[str, float]],
+        rules: Sequence[ReferencedRule],
+        report: str,
+    ) -> None:
+        self.rule, self.bounds, self.rules, self.report = rule, bounds, rules, report
+        self.kind = rule.type.name.lower()
+        if rule.timespan.seconds > MAX_TIMESPAN.total_seconds():
+            raise PatternProcessorError(
+                f"the timespan {rule.timespan.spec!r:.60} is longer than {MAX_TIMESPAN.days:,} days"
+            )
+        self.timespan = timedelta(seconds=rule.timespan.seconds)
+        if len(rules) > MAX_RULES:
+            raise PatternProcessorError(f"the correlation refers to {len(rules):,} rules (limit {MAX_RULES})")
+        self.groups = [self._group(name) for name in rule.group_by or ()]
+        self.conditions = [self._condition(referenced) for referenced in rules]
+        """Those of the rules, of events that have all fields of the group."""
+        distinct = list(dict.fromkeys(self.conditions))
+        self.relevant = distinct[0] if len(distinct) == 1 else f"({' OR '.join(distinct)})"
+
+    def pattern(self) -> CorrelationPattern:
+        """:raises PatternProcessorError: the correlation cannot be expressed"""
+        from sigma.correlations import SigmaExtendedCorrelationCondition
+
+        extended = isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
+        if self.kind == "temporal_ordered":
+            if extended:
+                return self._ordered_extended()
+            return self._ordered()
+        reached = all(operator in _LOWER for operator, _ in self.bounds)
+        if self.kind == "event_count" and reached:
+            return self._event_count()
+        if extended:
+            condition, reached = self._presence(self.rule.condition.parsed)  # type: ignore[union-attr]
+            value = " + ".join(map(self._flag, dict.fromkeys(self.conditions)))
+        else:
+            value = self._value()
+            tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in self.bounds]
+            condition = " AND ".join(tests)
+            reached = reached and self.kind in ("value_count", "value_sum", "temporal")
+        return self._reached(value, condition) if reached else self._over(value, condition)
+
+    # ------------------------------------------------------------------ groups
+
+    def _field(self, name: str, *, variable: str = "") -> str:
+        """A field of the group or of the condition: the column, or for an alias that of the rule that the event satisfies."""
+        columns = [self._column(referenced, name, variable) for referenced in self.rules]
+        if len(set(columns)) == 1:
+            return columns[0]
+        if variable:
+            raise PatternProcessorError(f"the alias {name!r:.100} cannot be a field of the condition")
+        # The columns may be of different types.
+        branches = [
+            f"WHEN {rule.sql} THEN CAST({column} AS STRING)" for rule, column in zip(self.rules, columns, strict=True)
+        ]
+        return f"CASE {' '.join(branches)} END"
+
+    def _column(self, referenced: ReferencedRule, name: str, variable: str) -> str:
+        alias = self.rule.aliases.aliases.get(name)
+        field = name
+        if alias is not None:
+            mapping = {reference.reference.lower(): field for reference, field in alias.mapping.items()}
+            field = next((mapping[known] for known in referenced.names if known in mapping), name)
+        return variable + column_of(field)
+
+    def _group(self, name: str) -> str:
+        return self._field(name)
+
+    def _condition(self, referenced: ReferencedRule) -> str:
+        present = [f"{self._column(referenced, name, '')} IS NOT NULL" for name in self.rule.group_by or ()]
+        return f"({' AND '.join([referenced.sql, *present])})" if present else referenced.sql
+
+    # ------------------------------------------------------------------ graphs
+
+    def _graph(self, pattern: Pattern) -> CorrelationPattern:
+        return CorrelationPattern(
+            pattern.within(self.timespan, inclusive=True), key=tuple(self.groups), suppress=self._suppress
+        )
+
+    @property
+    def _suppress(self) -> timedelta | None:
+        return self.timespan if self.report == "episode" else None
+
+    def _event_count(self) -> CorrelationPattern:
+        counts = [math.floor(bound) + 1 if operator == "GT" else math.ceil(bound) for operator, bound in self.bounds]
+        count = max(1, *counts)
+        if count > MAX_COUNT:
+            raise PatternProcessorError(f"event_count of {count:,} events (limit {MAX_COUNT:,})")
+        event = Pattern.begin("event").where(self.relevant)
+        return self._graph(event if count == 1 else event.times(count))
+
+    def _ordered(self) -> CorrelationPattern:
+        needed = len(self.rules)
+        if any((operator, bound) != ("GTE", needed) for operator, bound in self.bounds):
+            raise PatternProcessorError(
+                "temporal_ordered needs all of its rules, so its condition cannot be another count",
+                hint=f"remove the condition, or write gte: {needed}",
+            )
+        return self._sequence(self.conditions)
+
+    def _sequence(self, conditions: Sequence[str]) -> CorrelationPattern:
+        pattern = Pattern.begin("rule_1").where(conditions[0])
+        for number, condition in enumerate(conditions[1:], 2):
+            pattern = pattern.followed_by(f"rule_{number}").where(condition)
+        return self._graph(pattern)
+
+    # ------------------------------------------------------------------ clauses
+
+    def _value(self) -> str:
+        """The value that the condition compares, over the events of a window."""
+        if self.kind == "event_count":
+            return "COUNT(W.*)"
+        if self.kind == "temporal":
+            return " + ".join(self._flag(text) for text in dict.fromkeys(self.conditions))
+        condition: SigmaCorrelationCondition = self.rule.condition  # type: ignore[assignment]
+        fields = condition.fieldref if isinstance(condition.fieldref, list) else [condition.fieldref]
+        columns = [self._field(str(field), variable="W.") for field in fields]
+        if self.kind == "value_count":
+            if len(columns) > 1:
+                texts = [
+                    f"CONCAT(LENGTH(CAST({column} AS STRING)), ':', CAST({column} AS STRING))" for column in columns
+                ]
+                return f"COUNT(DISTINCT CONCAT({', '.join(texts)}))"
+            return f"COUNT(DISTINCT {columns[0]})"
+        if len(columns) > 1:
+            raise PatternProcessorError(f"{self.kind} needs one field, not {len(columns)}")
+        number = f"TRY_CAST({columns[0]} AS DOUBLE)"
+        if self.kind == "value_percentile":
+            percentile = condition.percentile
+            if percentile is None or not 0 <= percentile <= 100:
+                raise PatternProcessorError("value_percentile needs a percentile from 0 to 100", hint="percentile: 95")
+            return f"PERCENTILE({number}, {number_literal(percentile / 100)})"
+        calls = {"value_sum": "SUM({})", "value_avg": "AVG({})", "value_median": "PERCENTILE({}, 0.5D)"}
+        return calls[self.kind].format(number)
+
+    @staticmethod
+    def _flag(condition: str) -> str:
+        """1 if an event of the window satisfies a condition, else 0."""
+        return f"MAX(CASE WHEN {condition} THEN 1 ELSE 0 END)"
+
+    def _presence(self, node: Any) -> tuple[str, bool]:
+        """An extended condition over the flags of rules, and whether it has no ``not``."""
+        from sigma.correlations import CorrelationConditionAND, CorrelationConditionNOT, SigmaRuleReference
+
+        if isinstance(node, SigmaRuleReference):
+            number = [rule.reference for rule in self.rules].index(node.reference)
+            return f"{self._flag(self.conditions[number])} = 1", True
+        parts = [self._presence(part) for part in node.args]
+        reached = all(positive for _, positive in parts)
+        if isinstance(node, CorrelationConditionNOT):
+            return f"NOT ({parts[0][0]})", False
+        word = " AND " if isinstance(node, CorrelationConditionAND) else " OR "
+        return f"({word.join(text for text, _ in parts)})", reached
+
+    @property
+    def _partition(self) -> str:
+        names = self.rule.group_by or ()
+        keys = [f"{group} AS {quoted_name(name)}" for group, name in zip(self.groups, names, strict=True)]
+        return ", ".join(keys) or ONE_PARTITION
+
+    def _clause(self, skip: str, pattern: str, variables: Sequence[tuple[str, str]], value: str) -> str:
+        return "\n".join(
+            [
+                f"PARTITION BY {self._partition}",
+                f"MEASURES {value} AS value, COUNT(W.*) AS events",
+                "ALL ROWS PER MATCH",
+                f"AFTER MATCH SKIP {skip}",
+                f"PATTERN ({pattern})",
+                f"WITHIN INTERVAL '{self.rule.timespan.seconds}' SECOND",
+                "SUBSET W = (E, L)",
+                "DEFINE " + ",\n  ".join(f"{name} AS {condition}" for name, condition in variables),
+            ]
+        )
+
+    def _reached(self, value: str, condition: str) -> CorrelationPattern:
+        variables = [
+            ("E", self.relevant),
+            ("X", f"NOT COALESCE({self.relevant}, FALSE)"),
+            ("L", f"{self.relevant} AND {condition}"),
+        ]
+        clause = self._clause("TO NEXT ROW", "{- (E X*?)*? -} L", variables, value)
+        return CorrelationPattern(sql=clause, suppress=self._suppress)
+
+    def _over(self, value: str, condition: str) -> CorrelationPattern:
+        # The second alternative takes the windows that do not satisfy the condition, and excludes all of their rows.
+        variables = [
+            *((name, self.relevant) for name in ("E", "G", "M", "R")),
+            ("X", f"NOT COALESCE({self.relevant}, FALSE)"),
+            ("L", f"{self.relevant} AND {condition}"),
+        ]
+        pattern = "{- (E X*?)*? -} L {- Y*? -} [^R] | {- (G X*?)*? M X* -} [^Z]"
+        return CorrelationPattern(sql=self._clause("PAST LAST ROW", pattern, variables, value))
+
+    def _ordered_extended(self) -> CorrelationPattern:
+        """A sequence, in the order in which the condition names its rules; each element is a rule or alternatives of rules."""
+        from sigma.correlations import CorrelationConditionAND
+
+        node = self.rule.condition.parsed  # type: ignore[union-attr]
+        elements: list[Any] = []
+        waiting = [node]
+        while waiting:
+            element = waiting.pop(0)
+            if isinstance(element, CorrelationConditionAND):
+                waiting = [*element.args, *waiting]
+            else:
+                elements.append(element)
+        return self._sequence([self._alternatives(element) for element in elements])
+
+    def _alternatives(self, node: Any) -> str:
+        from sigma.correlations import CorrelationConditionOR, SigmaRuleReference
+
+        if isinstance(node, SigmaRuleReference):
+            return self.conditions[[rule.reference for rule in self.rules].index(node.reference)]
+        if not isinstance(node, CorrelationConditionOR):
+            raise PatternProcessorError(
+                "the condition of temporal_ordered must be a sequence of rules, or of alternatives of rules",
+                "With not, or with sequences as alternatives, it is not specified which events come in which order.",
+                "a and (b or c); or a correlation for each alternative; or temporal, whose condition may have not",
+            )
+        return f"({' OR '.join(self._alternatives(part) for part in node.args)})"
