@@ -450,6 +450,7 @@ CALLS: dict[str, Call] = {
             "pipeline": [],
             "keyword_columns": ["message"],
             "report": "each",
+            "time": "ts",
             "interval": SECOND,
         },
     ),

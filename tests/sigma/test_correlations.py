@@ -72,9 +72,15 @@ def table(events: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([{name: event[name] for name in SCHEMA.names} for event in events], SCHEMA)
 
 
-def matches(document: dict[str, Any], events: Sequence[dict[str, Any]], rng: random.Random, **options: Any) -> set[Any]:
+def matches(
+    document: dict[str, Any],
+    events: Sequence[dict[str, Any]],
+    rng: random.Random,
+    *more: dict[str, Any],
+    **options: Any,
+) -> set[Any]:
     """(group, number of the last event, suppressed), the events in random parts."""
-    made = next(one for one in outcomes(*BASE, document, **options) if one.id == "correlation")
+    made = next(one for one in outcomes(*BASE, *more, document, **options) if one.id == "correlation")
     if isinstance(made, RefusedRule):
         raise made.error
     processor = PatternProcessor(
@@ -293,3 +299,80 @@ def test_without_groups_all_events_are_together() -> None:
         }
         grouped = {one[-2:] for one in matches(correlation(kind, ["failed"], condition), events, rng)}
         assert found == grouped != set()
+
+
+CHAINS: list[tuple[dict[str, Any], list[str], Callable[[Window], bool]]] = [
+    ({"type": "event_count", "condition": {"gte": 3}}, ["login"], lambda w: len(w) >= 3),
+    ({"type": "event_count", "condition": {"gte": 2}}, ["login", "failed"], lambda w: len(w) >= 2),
+    (
+        {"type": "value_count", "condition": {"gt": 1, "field": "name"}},
+        ["login"],
+        lambda w: len(set(values(w, "name"))) > 1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("inner", "rules", "holds"), CHAINS)
+@pytest.mark.parametrize("groups", [["user"], ["user", "target"]])
+def test_a_sequence_that_begins_with_a_correlation(
+    inner: dict[str, Any], rules: list[str], holds: Callable[[Window], bool], groups: list[str]
+) -> None:
+    """Password guessing, and then a login."""
+    section = {"rules": ["failed"], "group-by": groups, "timespan": "6s"} | inner
+    first = {"title": "Guessing", "name": "guessing", "correlation": section}
+    document = correlation("temporal_ordered", ["guessing", *rules])
+    some = 0
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        events = random_events(rng, 150)
+        found = matches(document, events, rng, first, report="each", time="ts")
+        answer = set()
+        for user in ("ann", "bob"):
+            mine = [event for event in events if event["user"] == user]
+            for number in range(len(mine)):
+                end = chained(mine[number:], groups, holds, rules)
+                answer |= set() if end is None else {(user, end, 0)}
+        assert found == answer
+        some += len(answer)
+    assert some
+
+
+def chained(
+    events: list[dict[str, Any]], groups: list[str], holds: Callable[[Window], bool], rules: list[str]
+) -> int | None:
+    """The end of the match that begins with the first event."""
+    if "failed" not in events[0]["rules"]:
+        return None
+    window: list[dict[str, Any]] = []
+    for place, event in enumerate(events):
+        if event["time"] - events[0]["time"] > 6:
+            return None
+        if "failed" not in event["rules"] or any(event[name] != events[0][name] for name in groups):
+            continue
+        window.append(event)
+        if holds(window):
+            waiting = list(rules)
+            for after in events[place + 1 :]:
+                if after["time"] - event["time"] > SPAN:
+                    break
+                if waiting[0] in after["rules"]:
+                    del waiting[0]
+                if not waiting:
+                    number: int = after["number"]
+                    return number
+    return None
+
+
+def test_chains_that_are_refused() -> None:
+    first = correlation("event_count", ["failed"], {"gte": 3}, **{"group-by": ["target"]}) | {"name": "first"}
+    averages = correlation("value_avg", ["failed"], {"gte": 3, "field": "x"}) | {"name": "averages"}
+    for document, options, problem in (
+        (correlation("temporal_ordered", ["first", "login"]), {}, "event-time column"),
+        (correlation("temporal_ordered", ["first", "login"]), {"time": "ts"}, "not grouped by 'user'"),
+        (correlation("temporal_ordered", ["login", "first"]), {"time": "ts"}, "is a correlation"),
+        (correlation("event_count", ["first"], {"gte": 2}), {"time": "ts"}, "only one is supported"),
+        (correlation("temporal_ordered", ["averages", "login"]), {"time": "ts"}, "only one is supported"),
+    ):
+        outcome = made(first, averages, document, **options)
+        assert isinstance(outcome, RefusedRule)
+        assert problem in str(outcome.error)

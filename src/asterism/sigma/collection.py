@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
 from asterism.sigma.conditions import ConditionTranslator
-from asterism.sigma.correlations import CorrelationTranslator, ReferencedRule, bounds_of
+from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
 from asterism.sigma.labels import labels_of
 from asterism.sigma.pipelines import SigmaOptions, pipeline_of
@@ -105,6 +105,8 @@ class _Translation:
         self.pipeline = pipeline_of(options)
         self.conditions = ConditionTranslator(options.keyword_columns)
         self.entries = [_SigmaEntry(document) for document in documents]
+        self._mapped: set[int] = set()
+        """The correlations to which the pipeline has been applied."""
         self._by_name: dict[str, list[_SigmaEntry]] = {}
         for entry in self.entries:
             if entry.document.kind != "filter":
@@ -195,23 +197,44 @@ class _Translation:
         if document.kind == "rule":
             assert entry.sql is not None
             return TranslatedRule(document.id, document.place, labels, Pattern.begin(STAGE).where(entry.sql))
-        rules = [self._referenced(reference.reference) for reference in entry.rule.referenced_rules]
-        self.pipeline.apply(entry.rule)
-        made = CorrelationTranslator(entry.rule, entry.bounds, rules, self.options.report).pattern()
+        made = self._correlation(entry)
         return TranslatedRule(document.id, document.place, labels, made.pattern, made.sql, made.key, made.suppress)
+
+    def _correlation(self, entry: _SigmaEntry) -> CorrelationPattern:
+        references = [reference.reference for reference in entry.rule.referenced_rules]
+        first = self.entry(references[0]) if references else entry
+        if first is entry or first.document.kind != "correlation":
+            return self._translator(entry, references).pattern()
+        if first.error is not None:
+            raise _refused_reference(references[0], first)
+        inner = self._translator(first, [reference.reference for reference in first.rule.referenced_rules])
+        return self._translator(entry, references[1:]).after(inner, self.options.time)
+
+    def _translator(self, entry: _SigmaEntry, references: Sequence[str]) -> CorrelationTranslator:
+        rules = [self._referenced(reference) for reference in references]
+        if id(entry) not in self._mapped:
+            self._mapped.add(id(entry))
+            self.pipeline.apply(entry.rule)
+        return CorrelationTranslator(entry.rule, entry.bounds, rules, self.options.report)
 
     def _referenced(self, reference: str) -> ReferencedRule:
         entry = self.entry(reference)
-        name = f"the rule {reference!r:.100}, to which the correlation refers,"
         if entry.error is not None:
-            raise PatternProcessorError(f"{name} is refused", f"{entry.document.place}: {entry.error.message}")
+            raise _refused_reference(reference, entry)
         if entry.document.kind == "correlation":
             raise PatternProcessorError(
-                f"{name} is a correlation, and correlations of correlations are not supported",
-                hint="write it as one correlation, or correlate the matches of the first one in a second query",
+                f"the rule {reference!r:.100}, to which the correlation refers, is a correlation",
+                "Only the first rule of temporal_ordered can be one.",
+                "write it as one correlation, or correlate the matches of the first one in a second query",
             )
         assert entry.sql is not None
         return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)
+
+
+def _refused_reference(reference: str, entry: _SigmaEntry) -> PatternProcessorError:
+    assert entry.error is not None
+    problem = f"the rule {reference!r:.100}, to which the correlation refers, is refused"
+    return PatternProcessorError(problem, f"{entry.document.place}: {entry.error.message}")
 
 
 def _parse(entry: _SigmaEntry) -> None:

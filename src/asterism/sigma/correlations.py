@@ -82,7 +82,7 @@ class CorrelationTranslator:
         rule: SigmaCorrelationRule,
         bounds: Sequence[tuple[str, float]],
         rules: Sequence[ReferencedRule],
-        report: str,
+        report: str = "episode",
     ) -> None:
         self.rule, self.bounds, self.rules, self.report = rule, bounds, rules, report
         self.kind = rule.type.name.lower()
@@ -120,6 +120,61 @@ class CorrelationTranslator:
             condition = " AND ".join(tests)
             reached = reached and self.kind in ("value_count", "value_sum", "temporal")
         return self._reached(value, condition) if reached else self._over(value, condition)
+
+    def after(self, first: CorrelationTranslator, time: str | None) -> CorrelationPattern:
+        """The pattern of a temporal_ordered correlation whose first rule is the correlation *first*.
+
+        :param time: the event-time column, which bounds the two timespans
+        :raises PatternProcessorError: the chain cannot be expressed
+        """
+        from sigma.correlations import SigmaExtendedCorrelationCondition
+
+        reachable = first.kind in ("event_count", "value_count", "value_sum")
+        reachable = reachable and all(operator in _LOWER for operator, _ in first.bounds)
+        extended = isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
+        if self.kind != "temporal_ordered" or extended or not reachable or not self.rules:
+            raise PatternProcessorError(
+                "of correlations of correlations, only one is supported",
+                "It is temporal_ordered without a condition: first a correlation of the type event_count, value_count or "
+                "value_sum, with gt or gte, and then rules.",
+                "write it as one correlation, or correlate the matches of the first one in a second query",
+            )
+        if time is None:
+            raise PatternProcessorError(
+                "a correlation of correlations needs the name of the event-time column",
+                hint='time="ts", or --time-column ts',
+            )
+        missing = [
+            name for name, group in zip(self.rule.group_by or (), self.groups, strict=True) if group not in first.groups
+        ]
+        if missing:
+            raise PatternProcessorError(
+                f"the correlation to which it refers is not grouped by {missing[0]!r:.100}, as this one is"
+            )
+        now = quoted_name(time)
+        # The events of the first correlation have the same values of the fields by which it alone groups.
+        same = [f"{group} = FIRST(W.{group})" for group in first.groups if group not in self.groups]
+        if any(not test.startswith("`") for test in same):
+            raise PatternProcessorError(
+                "the correlation to which it refers has an alias that is not one of this correlation"
+            )
+        inside = " AND ".join([first.relevant, *same])
+        soon = f"{now} <= FIRST(W.{now}) + INTERVAL '{first.rule.timespan.seconds}' SECOND"
+        value = first._value()
+        tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in first.bounds]
+        seconds = self.rule.timespan.seconds
+        later = f"{now} <= L.{now} + INTERVAL '{seconds}' SECOND"
+        names = [f"R{number}" for number in range(1, len(self.rules) + 1)]
+        variables = [
+            ("E", f"{inside} AND {soon}"),
+            ("X", f"NOT COALESCE({inside}, FALSE)"),
+            ("L", " AND ".join([inside, soon, *tests])),
+            *((name, f"{text} AND {later}") for name, text in zip(names, self.conditions, strict=True)),
+        ]
+        excluded = " Y*? ".join(["(E X*?)*? L", *names[:-1]])
+        pattern = f"{{- {excluded} Y*? -}} {names[-1]}"
+        clause = self._clause("TO NEXT ROW", pattern, variables, value, seconds + first.rule.timespan.seconds)
+        return CorrelationPattern(sql=clause, suppress=self._suppress)
 
     # ------------------------------------------------------------------ groups
 
@@ -239,7 +294,9 @@ class CorrelationTranslator:
         keys = [f"{group} AS {quoted_name(name)}" for group, name in zip(self.groups, names, strict=True)]
         return ", ".join(keys) or ONE_PARTITION
 
-    def _clause(self, skip: str, pattern: str, variables: Sequence[tuple[str, str]], value: str) -> str:
+    def _clause(
+        self, skip: str, pattern: str, variables: Sequence[tuple[str, str]], value: str, seconds: int | None = None
+    ) -> str:
         return "\n".join(
             [
                 f"PARTITION BY {self._partition}",
@@ -247,7 +304,7 @@ class CorrelationTranslator:
                 "ALL ROWS PER MATCH",
                 f"AFTER MATCH SKIP {skip}",
                 f"PATTERN ({pattern})",
-                f"WITHIN INTERVAL '{self.rule.timespan.seconds}' SECOND",
+                f"WITHIN INTERVAL '{seconds or self.rule.timespan.seconds}' SECOND",
                 "SUBSET W = (E, L)",
                 "DEFINE " + ",\n  ".join(f"{name} AS {condition}" for name, condition in variables),
             ]

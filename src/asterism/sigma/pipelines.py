@@ -26,11 +26,13 @@ class SigmaOptions:
     :param pipelines: the names of installed pipelines, and the paths of pipelines in YAML
     :param keyword_columns: the columns in which values without a field are searched
     :param report: what correlations report, ``"episode"`` or ``"each"``
+    :param time: the event-time column, which correlations of correlations need
     """
 
     pipelines: tuple[str, ...] = ()
     keyword_columns: tuple[str, ...] = ()
     report: str = "episode"
+    time: str | None = None
 
     @classmethod
     def of(
@@ -38,6 +40,7 @@ class SigmaOptions:
         pipeline: str | Path | Sequence[str | Path] = (),
         keyword_columns: Sequence[str] = (),
         report: str = "episode",
+        time: str | None = None,
     ) -> SigmaOptions:
         """:raises PatternProcessorError: an option is of another type or unknown"""
         pipelines = [pipeline] if isinstance(pipeline, str | Path) else pipeline
@@ -48,8 +51,9 @@ class SigmaOptions:
                 expect(PatternProcessorError, value, str | Path, f"{what} must be a list of strings")
         if report not in REPORTS:
             raise PatternProcessorError(f"report must be {' or '.join(map(repr, REPORTS))}, not {report!r:.60}")
+        expect(PatternProcessorError, time, str | None, "time must be the name of a column", 'time="ts"')
         paths = tuple(str(Path(one).absolute()) if Path(one).exists() else str(one) for one in pipelines)
-        return cls(paths, tuple(map(str, keyword_columns)), report)
+        return cls(paths, tuple(map(str, keyword_columns)), report, time)
 
 
 def pipeline_of(options: SigmaOptions) -> ProcessingPipeline:

@@ -38,9 +38,15 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="With --sigma: whether correlations report once per timespan, or each match.",
     )
+    @click.option("--time-column", help="With --sigma: the event-time column, for correlations of correlations.")
     @wraps(command)
     def with_sigma(
-        is_sigma: bool, pipeline: tuple[str, ...], keyword_column: tuple[str, ...], report: str, **arguments: Any
+        is_sigma: bool,
+        pipeline: tuple[str, ...],
+        keyword_column: tuple[str, ...],
+        report: str,
+        time_column: str | None,
+        **arguments: Any,
     ) -> None:
         from asterism.cli.common.terminal import errors_explained
 
@@ -49,7 +55,7 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
             if is_sigma:
                 from asterism.sigma.pipelines import SigmaOptions
 
-                sigma = SigmaOptions.of(pipeline, keyword_column, report)
+                sigma = SigmaOptions.of(pipeline, keyword_column, report, time_column)
             elif pipeline or keyword_column:
                 raise PatternProcessorError("--pipeline and --keyword-column are for Sigma rules", hint="--sigma")
         command(sigma=sigma, **arguments)
@@ -65,7 +71,11 @@ def sigma_additions(path: str, options: SigmaOptions) -> tuple[list[Addition] | 
     from asterism.rules.definition.processor import PatternProcessor
 
     factory = SigmaPatternProcessorDiscovererFactory(
-        Path(path), pipeline=options.pipelines, keyword_columns=options.keyword_columns, report=options.report
+        Path(path),
+        pipeline=options.pipelines,
+        keyword_columns=options.keyword_columns,
+        report=options.report,
+        time=options.time,
     )
     found = discovered(factory)
     additions = [

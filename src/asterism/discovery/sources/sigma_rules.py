@@ -40,6 +40,7 @@ class SigmaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         are refused
     :param report: what a correlation reports. ``"episode"``: after a match, no further ones of the same group for its timespan;
         ``"each"``: all of them
+    :param time: the event-time column, which a correlation of correlations needs
     :param interval: the polling interval
     :raises MissingPackageError: pySigma is not installed (``pip install 'asterism[sigma]'``)
     :raises PatternProcessorError: an argument is of a wrong type, or a pipeline cannot be used
@@ -56,6 +57,7 @@ class SigmaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     pipeline: tuple[str, ...]
     keyword_columns: tuple[str, ...]
     report: str
+    time: str | None
     interval: timedelta
 
     def __init__(
@@ -65,6 +67,7 @@ class SigmaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         pipeline: str | Path | Sequence[str | Path] = (),
         keyword_columns: Sequence[str] = (),
         report: str = "episode",
+        time: str | None = None,
         interval: timedelta = timedelta(seconds=1),
     ) -> None:
         location = absolute_location(path, 'Path("sigma/rules")')
@@ -72,16 +75,17 @@ class SigmaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
             raise RuleSourceError(
                 f"Sigma rules cannot be at {location!r:.120}", hint="a file or a folder of this machine"
             )
-        options = SigmaOptions.of(pipeline, keyword_columns, report)
+        options = SigmaOptions.of(pipeline, keyword_columns, report, time)
         pipeline_of(options)
         object.__setattr__(self, "path", Path(location))
         object.__setattr__(self, "pipeline", options.pipelines)
         object.__setattr__(self, "keyword_columns", options.keyword_columns)
         object.__setattr__(self, "report", options.report)
+        object.__setattr__(self, "time", options.time)
         object.__setattr__(self, "interval", checked_interval(interval))
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
-        options = SigmaOptions(self.pipeline, self.keyword_columns, self.report)
+        options = SigmaOptions(self.pipeline, self.keyword_columns, self.report, self.time)
         return SigmaDiscoverer(self.path, self.interval, options)
 
 
