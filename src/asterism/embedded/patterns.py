@@ -113,6 +113,7 @@ class ArrowPatternStream(PatternStream[pa.Table]):
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> None:
         check_table(self.stream)
+        options.check_of_table()
         write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)
 
     def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:

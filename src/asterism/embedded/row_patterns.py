@@ -108,5 +108,6 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         return pa.concat_tables(parts) if parts else self._checked.output.empty_table()
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> None:
+        options.check_of_table()
         schemas = {MATCHES: self._checked.output, LATE_ROWS: self.rows.schema}
         write(schemas, lambda: {output: self._single(output) for output in sinks}, sinks)

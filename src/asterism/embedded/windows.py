@@ -82,6 +82,7 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
 
     def _run(self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions) -> None:
         check_table(self.stream)
+        options.check_of_table()
         write(operator.output_schemas, lambda: run_operator(operator, self.stream.df), sinks)
 
     def _open(self, operator: WindowOperator, options: LiveOptions, names: Mapping[str, str]) -> LiveEngine:

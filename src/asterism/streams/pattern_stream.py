@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_outputs, expect_strings, shown
+from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.matching.operator import CepOperator
@@ -21,7 +22,7 @@ from asterism.operators.sink_functions import Sink
 from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions
+from asterism.streams.run_options import BeginOptions, History, RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -196,6 +197,7 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write outputs (``matches``, ``timed_out``, ``late``, and those of a match function) to sinks. They are computed only
         once.
@@ -213,6 +215,7 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         :param drain: whether to end the stream after all available data has been processed. Default: True without a trigger;
             with one, as in :meth:`CEP.pattern`
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
+        :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
         :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
         :raises AsterismError: the query failed with this error, which Spark's exception contains
@@ -220,6 +223,8 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
+        expect_options("run", begin, BeginOptions)
+        options = replace(options, history=History.checked(**begin))
         check_measures(select)
         operator, projections = self._operator_of(sinks, select or {}, process, schema)
         return self._run(operator, projections, sinks, options)

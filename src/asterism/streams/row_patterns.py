@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
@@ -20,7 +21,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.streams.hosts import host_of, module_of
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, History, RunOptions, check_use
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,15 +168,20 @@ class RowPatternStream(Generic[Rows]):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write the outputs ``matches`` and ``late`` to sinks. They are computed only once, as in
         :meth:`asterism.PatternStream.run`.
 
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
+
+        :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
         """
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
+        expect_options("run", begin, BeginOptions)
+        options = replace(options, history=History.checked(**begin))
         expect_outputs(sinks, _OUTPUTS)
         return self._run(sinks, options)
 

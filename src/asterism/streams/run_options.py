@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from os import PathLike
-from typing import Any
+from typing import Any, TypedDict
 
-from asterism.arguments import expect, expect_number
+from asterism.arguments import expect, expect_number, shown
+from asterism.columns.time import EPOCH, MICROSECOND
 from asterism.errors import StreamDefinitionError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.streams.keyed_stream import KeyedStream
@@ -30,12 +32,49 @@ def check_stream(stream: KeyedStream[Any], key_groups: int | None, drain: bool =
     expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", hint)
 
 
+class BeginOptions(TypedDict, total=False):
+    """Where the state of a query begins, if its checkpoint is new. Only on Spark.
+
+    *history* is a table with the columns of the stream, a DataFrame: its events come before those of the stream, and its results
+    are passed to the sinks first. With *history_until*, a time, the table has the events before this time, and the stream those
+    from then on; others are ignored. Without, all events of both are processed, so the stream must begin where the table
+    ends.
+    """
+
+    history: Any
+    history_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """:param until: microseconds; None: all events of the table and of the stream"""
+
+    rows: Any
+    until: int | None
+
+    @classmethod
+    def checked(cls, history: Any = None, history_until: Any = None) -> History | None:
+        """:raises StreamDefinitionError: the arguments do not fit"""
+        kind = "history_until must be a datetime with a time zone"
+        expect(StreamDefinitionError, history_until, datetime | None, kind, "datetime(2026, 1, 1, tzinfo=UTC)")
+        if history_until is not None and history_until.tzinfo is None:
+            raise StreamDefinitionError(f"{kind}, not {shown(history_until)}")
+        if history is None:
+            if history_until is not None:
+                raise StreamDefinitionError("history_until needs a history", hint="run(..., history=table)")
+            return None
+        if not type(history).__module__.startswith("pyspark.sql") or getattr(history, "isStreaming", True):
+            raise StreamDefinitionError("the history must be a table of Spark, a DataFrame that is not a stream")
+        return cls(history, None if history_until is None else (history_until - EPOCH) // MICROSECOND)
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The arguments of the method ``run`` of all streams.
 
     :param drain: whether the query ends its input
     :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
+    :param history: what is read before the stream
     """
 
     checkpoint: str | None
@@ -43,6 +82,7 @@ class RunOptions:
     trigger: Mapping[str, Any] | None
     name: str | None
     key_groups: int | None
+    history: History | None = None
 
     @classmethod
     def checked(
@@ -89,3 +129,10 @@ class RunOptions:
                 'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
             )
         return cls(checkpoint, drain, trigger, name, key_groups)
+
+    def check_of_table(self) -> None:
+        """:raises StreamDefinitionError: these are not options of a run over a table, which has no state"""
+        if self.history is not None:
+            raise StreamDefinitionError(
+                "a run over a table has no history", "A history comes before a stream of Spark.", "unite the two tables"
+            )

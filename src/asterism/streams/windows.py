@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from asterism.spelling import PythonNames
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, History, RunOptions, check_use
 from asterism.windows.assigners import Windows
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     from asterism.live.engine import LiveEngine
 
 Build = Callable[[pa.Schema], WindowOperator]
+
+
+class RunContents(ResultOptions, BeginOptions, total=False):
+    """The contents of the results of :meth:`WindowedStream.run`, and where its state begins."""
+
+
 RESULT_ROWS, LATE_ROWS = "results", "late"
 """The outputs of :meth:`WindowedStream.run`."""
 _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
@@ -298,7 +304,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
-        **contents: Unpack[ResultOptions],
+        **contents: Unpack[RunContents],
     ) -> StreamingQuery | None:
         """Write the outputs ``results`` and ``late``, and those that a window function declares, to sinks. They are computed
         only once, as in :meth:`asterism.PatternStream.run`.
@@ -310,13 +316,17 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         the others.
 
         :param schema: the columns that *process* returns
-        :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`
+        :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`;
+            ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
         """
-        expect_options("run", contents, ResultOptions)
+        expect_options("run", contents, RunContents)
+        begin = {name: contents[name] for name in BeginOptions.__annotations__ if name in contents}  # type: ignore[literal-required]
+        of_results = {name: value for name, value in contents.items() if name not in begin}
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
-        build, operator = self._of_outputs(sinks, contents, schema)
+        options = replace(options, history=History.checked(**begin))
+        build, operator = self._of_outputs(sinks, cast("ResultOptions", of_results), schema)
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._run(build, operator, sinks, options)
 

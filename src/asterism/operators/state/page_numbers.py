@@ -52,6 +52,8 @@ SUPPRESSIONS_PAGE = 258
 """Which matches are suppressed. Page 0 exists if this one does."""
 
 # Every operator.
+HEADER = -1
+"""In place of the number of a page, where headers of key groups are among pages."""
 DEFINITION_PAGE = PageKind.DEFINITION.first
 
 MAX_FIXED_PAGES = len(PageKind.FIXED_KEYS.value)

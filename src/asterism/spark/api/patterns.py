@@ -36,10 +36,12 @@ from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.stateful import (
     Use,
+    at_seam,
     batch_results,
     filtered,
     hash_of,
     hashed,
+    history_results,
     packed,
     stateful,
 )
@@ -203,14 +205,14 @@ class SparkPatternStream(PatternStream[DataFrame], OperatorOutputs):
         return df.withColumns(bits), [*operator.columns_beside_bits, *bits]
 
     def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
-        stream = self.stream
+        stream = at_seam(self.stream, use)
         relevant, watched = filtered(stream, self._relevance(operator), use, operator.schema)
         relevant, names = self._inputs(relevant, operator)
         time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
-        chunks = packed(
-            stream, operator, EVENTS, hashed(relevant, stream.keys, names, stream),
-            use=use, watched=watched,
-        )  # fmt: skip
+        rows = hashed(relevant, stream.keys, names, stream)
+        if use.reads_history:
+            return history_results(stream, operator, rows, use=use, time_mode=NO_TIME)
+        chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         # What Spark computes may depend on the time zone.
         build = partial(self._operator_for, operator.outputs, operator.process_spec)
         zone = zone_of(operator.schema) if has_computed(operator.schema) else zone_if_used(build, operator.schema)

@@ -42,9 +42,11 @@ from asterism.spark.host.host import EVENT_TIME, NO_TIME
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.stateful import (
     Use,
+    at_seam,
     filtered,
     hash_of,
     hashed,
+    history_results,
     mapped,
     packed,
     stateful,
@@ -153,14 +155,15 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
             return self._plan(outputs, use)
 
     def _plan(self, outputs: Collection[str], use: Use) -> DataFrame:
-        stream = self.stream
-        if not stream.df.isStreaming:
+        if not self.stream.df.isStreaming:
             return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
-        operator = self._operator(outputs)
+        operator, stream = self._operator(outputs), at_seam(self.stream, use)
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use, operator.schema)
         rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names, stream)
+        if use.reads_history:
+            return history_results(stream, operator, rows, use=use, time_mode=NO_TIME)
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         # What Spark computes may depend on the time zone.
         build, schema = partial(self._operator, outputs), operator.schema

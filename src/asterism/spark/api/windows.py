@@ -20,7 +20,7 @@ from asterism.spark.host.column_types import arrow_schema, function_schema, zone
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
+from asterism.spark.host.stateful import Use, at_seam, bounded, hashed, history_results, key_group_of, packed, stateful
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
 from asterism.streams.windows import NO_CONTENTS, Build, WindowedStream
@@ -111,11 +111,13 @@ class SparkWindowedStream(WindowedStream[DataFrame], OperatorOutputs):
         return self._streaming(build, operator, use) if self.stream.df.isStreaming else self._batch(operator, use)
 
     def _streaming(self, build: Build, operator: WindowOperator, use: Use) -> DataFrame:
-        stream = self.stream
+        stream = at_seam(self.stream, use)
         df = with_computed(stream.df, operator.schema)
         rows = hashed(df, stream.keys, operator.inputs[EVENTS].schema.names, stream)
-        chunks = packed(stream, operator, EVENTS, rows, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
+        if use.reads_history:
+            return history_results(stream, operator, rows, use=use, time_mode=time_mode)
+        chunks = packed(stream, operator, EVENTS, rows, use=use)
         zone = zone_of(operator.schema) if has_computed(operator.schema) else zone_if_used(build, self.schema)
         return stateful(operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, time_mode=time_mode)
 

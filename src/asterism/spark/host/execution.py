@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from asterism.columns.internal import internal
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
@@ -30,9 +31,10 @@ from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
-from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
+from asterism.spark.host.stateful import OBSERVATION, Seam, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
-from asterism.spark.session.leases import checked
+from asterism.spark.session.history import StoredHistory
+from asterism.spark.session.leases import checked, leased
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -129,6 +131,7 @@ class OperatorOutputs:
             check_columns_of_sink(sink, [*after[output].columns] if output in after else schemas[output].names)
         inputs = [stream.df for stream in self._connected()]
         if not any(df.isStreaming for df in inputs):
+            options.check_of_table()
             write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
             return None
         check_checkpoint(options.checkpoint)
@@ -215,7 +218,38 @@ class _Queries:
     def run(self) -> StreamingQuery | None:
         """Start the query, and wait for its end if it has no trigger."""
         checkpoint = current_checkpoint(self.spark, resolved(self.spark, str(self.options.checkpoint)))
-        return replace(self, options=replace(self.options, checkpoint=checkpoint))._run()
+        return replace(self, options=replace(self.options, checkpoint=checkpoint))._after_history()._run()
+
+    def _after_history(self) -> _Queries:
+        """Read the history, if there is one and the checkpoint is new."""
+        if self.options.history is None:
+            return self
+        if is_remote() or any(has_upstream(df) for df in self.inputs):
+            raise StreamDefinitionError(
+                "this query cannot have a history",
+                "Over Spark Connect it has none, nor has a stream that is the output of another operator.",
+            )
+        stored = StoredHistory.of(self.spark, str(self.options.checkpoint))
+        if stored.is_over:
+            stored.remove()
+            return self
+        key_groups = stored.key_groups or self.options.key_groups or new_key_groups(self.spark)
+        use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
+        with leased(self.spark, self.options.checkpoint):
+            stored.prepare(key_groups, lambda: self.results(use), self.write)
+        return replace(self, options=replace(self.options, key_groups=key_groups))
+
+    @property
+    def seam(self) -> Seam | None:
+        history = self.options.history
+        return None if history is None else Seam(history.rows, history.until)
+
+    def initial(self, checkpoint: str) -> DataFrame | None:
+        """The state after the history, of a checkpoint without a complete micro-batch."""
+        if self.options.history is None:
+            return None
+        stored = StoredHistory.of(self.spark, checkpoint)
+        return None if stored.is_over else stored.state
 
     def _run(self) -> StreamingQuery | None:
         options = self.options
@@ -276,6 +310,8 @@ class _Queries:
             run=place,
             last_offset=offsets[0] if len(offsets) == 1 else None,
             checkpoint=checkpoint if len(offsets) == 1 else None,
+            seam=self.seam,
+            initial=self.initial(checkpoint),
         )
         try:
             return self._start(use, trigger, batches)

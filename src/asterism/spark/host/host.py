@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from asterism.operators.operator import Arrival, Operator, Result
 
-_NO_TIMER = -1
+NO_TIMER, NOW = -1, -2
+"""In place of the time of a timer, in milliseconds."""
 # Spark parses a schema that is a string in the JVM, several times for each task.
 _HEADER = T.StructType().add("timer", T.LongType()).add("value", T.BinaryType()).add("page", T.BinaryType())
 _PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType().add("value", T.BinaryType())
@@ -67,12 +68,15 @@ class OperatorHost(StatefulProcessor):
         *,
         bounded: bool = False,
         upstream: Mapping[str, int] | None = None,
+        begins: bool = False,
     ) -> None:
         self._pickled: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call] # pyspark's copy has no types
         self._inline = operator.pages == 1
         self.time_mode = time_mode
         self.bounded = bounded
         """Whether there are bounded inputs, which are read to their end before all others."""
+        self.begins = begins
+        """Whether the initial state consists of pages and headers of key groups."""
         self.upstream = dict(upstream or {})
         """The inputs that come from other operators of the query, and have Spark's watermark, each with its maximum
         out-of-orderness in microseconds."""
@@ -98,8 +102,27 @@ class OperatorHost(StatefulProcessor):
             self.first = handle.getListState("first", CHUNKS)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        if self.begins:
+            self.write_page(initialState, timerValues)
+            return
         # This method cannot return results, so the chunks are kept in state until the first call.
         self.first.appendValue(tuple(initialState))
+
+    def write_page(self, stored: Any, times: TimerValues) -> None:
+        """Write a page or the header of a key group: a row with ``page``, ``timer`` and ``value``."""
+        number, timer, value = stored.page, stored.timer, stored.value
+        if number > 0 or (number == 0 and not self._inline):
+            self.pages.updateValue((number,), (value,))
+            return
+        header = self.header.get() or (NO_TIMER, None, None)
+        if number == 0:
+            self.header.update((header[0], header[1], value))
+            return
+        if timer == NOW:  # a timer of the time of this micro-batch would fire in it
+            timer = times.getCurrentProcessingTimeInMs() + 1
+        if timer != NO_TIMER:
+            self.handle.registerTimer(timer)
+        self.header.update((timer, value, header[2]))
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
         rows = list(rows)
@@ -205,7 +228,7 @@ class OperatorHost(StatefulProcessor):
             self.time_mode
         )
         # Spark fires a timer when the time in milliseconds has reached it: round up.
-        timer = _NO_TIMER if next_time is None else -(-next_time // 1000)
+        timer = NO_TIMER if next_time is None else -(-next_time // 1000)
         if self.upstream and store.value is not None:
             timer = self._as_the_watermark_moves(timer, times)
         if fired is not None and timer == fired:  # Spark deletes the fired timer after this call
@@ -251,14 +274,14 @@ class OperatorHost(StatefulProcessor):
         in_event_time = self.time_mode == EVENT_TIME
         now = times.getCurrentWatermarkInMs() if in_event_time else times.getCurrentProcessingTimeInMs()
         moves = max(now, 0) + 1
-        return moves if timer == _NO_TIMER else min(timer, moves)
+        return moves if timer == NO_TIMER else min(timer, moves)
 
     def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
         if timer == store.timer:
             return
-        if store.timer not in (_NO_TIMER, fired):
+        if store.timer not in (NO_TIMER, fired):
             self.handle.deleteTimer(store.timer)
-        if timer != _NO_TIMER:
+        if timer != NO_TIMER:
             self.handle.registerTimer(timer)
         store.timer = timer
 
@@ -274,7 +297,7 @@ class _SparkStore:
         self._header, self._pages, self._inline = header, pages, inline
         stored = header.get()
         self._stored: _Record = (
-            (_NO_TIMER, None, None) if stored is None else (stored[0], _bytes(stored[1]), _bytes(stored[2]))
+            (NO_TIMER, None, None) if stored is None else (stored[0], _bytes(stored[1]), _bytes(stored[2]))
         )
         self.timer, self.value, self.page = self._stored
 
@@ -288,7 +311,7 @@ class _SparkStore:
         new = (self.timer, self.value, self.page)
         if new == self._stored:
             return
-        if new == (_NO_TIMER, None, None):
+        if new == (NO_TIMER, None, None):
             self._header.clear()
         else:
             self._header.update(new)

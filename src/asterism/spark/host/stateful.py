@@ -22,21 +22,31 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
-from asterism.columns.time import micros
+from asterism.columns.time import BEFORE_TIME, micros
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.expressions.computed_columns import PREFIX
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.host import end_of_input as signals
-from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
+from asterism.spark.host.batch import (
+    BATCH_GROUP,
+    BATCH_TIME,
+    END_OF_GROUP,
+    HISTORY,
+    Answer,
+    answered,
+    rows_of,
+    run_groups,
+    run_history,
+)
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.host.column_types import check_passes, spark_schema
 from asterism.spark.host.computed_columns import with_computed
 from asterism.spark.host.control_source import NAME as CONTROL_SOURCE
 from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
-from asterism.spark.host.exchange import Batches, pack, unpack
+from asterism.spark.host.exchange import MILLISECOND, Batches, pack, unpack
 from asterism.spark.host.host import BEHIND, EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import Stream, idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
@@ -70,6 +80,17 @@ _EVENT_TIME, _MARKED_TIME, _ROW = internal("event_time"), internal("marked_time"
 
 
 @dataclass(frozen=True)
+class Seam:
+    """Where a stream begins that has a history.
+
+    :param until: microseconds: the history has the events before, and the stream those from then on; None: all of both
+    """
+
+    history: DataFrame
+    until: int | None
+
+
+@dataclass(frozen=True)
 class Use:
     """The purpose of an operator's plan.
 
@@ -80,6 +101,9 @@ class Use:
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.host.end_of_input.Drain`
     :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
     :param checkpoint: the checkpoint that the run continues, if it has a single operator
+    :param seam: where the stream begins, if it has a history
+    :param initial: the state after the history, of a new checkpoint
+    :param reads_history: whether this is the plan of the history, to HISTORY
     """
 
     drain: bool
@@ -90,6 +114,9 @@ class Use:
     last_offset: Mapping[str, Any] | None = None
     checkpoint: str | None = None
     key_groups: int = DEFAULT_KEY_GROUPS
+    seam: Seam | None = None
+    initial: DataFrame | None = None
+    reads_history: bool = False
 
 
 def unique_observation() -> str:
@@ -191,6 +218,13 @@ def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
     return F.pmod(hash_of(keys), F.lit(key_groups)).cast("int")
 
 
+def group_column(key_hash: Column, key_groups: int) -> Column:
+    """The key group of a key hash, which is a number without a sign."""
+    n = F.lit(key_groups)
+    beyond = F.when(key_hash < 0, F.lit(2**64 % key_groups)).otherwise(F.lit(0))
+    return F.pmod(F.pmod(key_hash, n) + beyond, n)
+
+
 def bounded(
     rows: DataFrame,
     order: Sequence[str],
@@ -224,6 +258,63 @@ def batch_results(
     if use.output is None:
         return mapped(rows, function(now, answered), RESULTS)
     return mapped(rows, function(now, rows_of(use.output)), spark_schema(operator.output_schemas[use.output]))
+
+
+def at_seam(stream: KeyedStream, use: Use) -> KeyedStream:
+    """The stream from the seam on, or its history, as *use* says.
+
+    :raises StreamDefinitionError: the history lacks a column
+    """
+    seam = use.seam
+    if seam is None:
+        return stream
+    if stream.time is None:
+        raise StreamDefinitionError("a history needs an event time", hint='KeyedStream(df, key="user", time="ts")')
+    df = stream.df
+    if use.reads_history:
+        if stream.computes_keys:
+            raise StreamDefinitionError(
+                "a stream with a history cannot compute its keys", hint="add a column to both: df.withColumn(...)"
+            )
+        history = {field.name: field.dataType for field in seam.history.schema.fields}
+        for field in df.schema.fields:
+            if history.get(field.name) != field.dataType:
+                has = "no such column" if field.name not in history else history[field.name].simpleString()
+                raise StreamDefinitionError(
+                    f'the history and the stream differ in the column "{field.name}"',
+                    f"Stream: {field.dataType.simpleString()}\nHistory: {has}",
+                )
+        df = seam.history.select([quoted_name(name) for name in df.columns])
+    if seam.until is not None:
+        time = event_micros(df, stream.time, stream.time_unit)
+        df = df.where((time < seam.until) if use.reads_history else (time >= seam.until) | time.isNull())
+    return replace(stream, df=df, idle_after=None, watermark_by=()) if use.reads_history else replace(stream, df=df)
+
+
+def history_results(stream: KeyedStream, operator: Operator, rows: DataFrame, *, use: Use, time_mode: str) -> DataFrame:
+    """The state after the history, and its results: HISTORY.
+
+    :param stream: the history
+    :param rows: its rows (hashed), without those that do not affect the result
+    """
+    assert stream.time is not None
+    latest = stream.df.agg(F.max(event_micros(stream.df, stream.time, stream.time_unit))).first()
+    assert latest is not None
+    watermark = BEFORE_TIME
+    if latest[0] is not None:  # as after a micro-batch, see pack
+        watermark = latest[0] - micros(stream.max_out_of_orderness) - MILLISECOND
+    rows = rows.select(
+        "*",
+        group_column(F.col(KEY_HASH), use.key_groups).cast("int").alias(BATCH_GROUP),
+        event_micros(rows, stream.time, stream.time_unit).alias(BATCH_TIME),
+        F.lit(False).alias(END_OF_GROUP),
+    )
+    ends = rows.sparkSession.range(use.key_groups).select(
+        F.col("id").cast("int").alias(BATCH_GROUP), F.lit(True).alias(END_OF_GROUP)
+    )
+    rows = rows.unionByName(ends, allowMissingColumns=True).repartition(BATCH_GROUP)
+    rows = rows.sortWithinPartitions(BATCH_GROUP, END_OF_GROUP, BATCH_TIME)
+    return mapped(rows, run_history(operator, watermark, time.time_ns() // 1000, time_mode), HISTORY)
 
 
 def packed(
@@ -281,7 +372,12 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
         # Spark does not allow the time mode of a checkpoint to change, as a new output for late events or a new pattern would.
         before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
-        unfiltered = before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME)
+        unfiltered = (
+            use.seam is not None
+            or before == NO_TIME
+            or not may_be_watched(df, use)
+            or (condition is None and before != EVENT_TIME)
+        )
         if unfiltered or partitioned_by(stream):
             return with_computed(df, schema), False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
@@ -372,6 +468,7 @@ def stateful(
     if not use.final:
         check_arrow_batches(spark)
         observe_tasks(spark, use.key_groups)
+    initial = use.initial if first is None else first
     known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
     reader = named(spark, spark.readStream.format(_registered(spark, source)), CONTROL_SOURCE, known.operators)
     control = _control_rows(reader, operator, use, time_mode, zone)
@@ -380,11 +477,13 @@ def stateful(
         .withColumn("processing_time", processing_time_column())
         .groupBy("key_group")
         .transformWithState(
-            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),
+            statefulProcessor=OperatorHost(
+                operator, time_mode, bounded=first is not None, upstream=upstream, begins=use.initial is not None
+            ),
             outputStructType=parsed(spark, RESULTS),
             outputMode="Append",
             timeMode=time_mode,
-            initialState=None if first is None else first.groupBy("key_group"),
+            initialState=None if initial is None else initial.groupBy("key_group"),
         )
     )
     watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called

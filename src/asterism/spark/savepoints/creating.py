@@ -45,6 +45,7 @@ from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.state_reader import StateReader, operators_in, read_state
+from asterism.spark.host.stateful import group_column
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
@@ -340,13 +341,6 @@ def folder_of_broadcast(name: str) -> str:
 def _in_paths(name: str) -> str:
     """The name of an input or a state in the name of a folder, where Spark and stores allow few characters."""
     return name if name.isascii() and name.isidentifier() else name.encode().hex()
-
-
-def group_column(key_hash: Column, key_groups: int) -> Column:
-    """The key group of a key hash, which is a number without a sign."""
-    n = F.lit(key_groups)
-    beyond = F.when(key_hash < 0, F.lit(2**64 % key_groups)).otherwise(F.lit(0))
-    return F.pmod(F.pmod(key_hash, n) + beyond, n)
 
 
 def label_column(group: Column, key_groups: int) -> Column:

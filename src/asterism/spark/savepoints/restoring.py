@@ -23,7 +23,7 @@ from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.state.group_header import GroupHeader
-from asterism.operators.state.page_numbers import SETS_PAGE
+from asterism.operators.state.page_numbers import HEADER, SETS_PAGE
 from asterism.operators.state.state_store import MemoryStore
 from asterism.rules.sets.set_store import STORE
 from asterism.savepoints.key_groups import (
@@ -42,17 +42,16 @@ from asterism.savepoints.offset_log import with_key_groups, with_settings_of, wi
 from asterism.savepoints.plain_types import retyped
 from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark import RESULTS
-from asterism.spark.host.host import EVENT_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.host.host import EVENT_TIME, NO_TIMER, NOW, PROCESSING_TIME, OperatorHost
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.query_settings import start
 from asterism.spark.host.state_reader import StateReader
-from asterism.spark.host.stateful import bootstrap_source
+from asterism.spark.host.stateful import bootstrap_source, group_column
 from asterism.spark.savepoints.creating import (
     PARQUET,
     ROWS,
     folder_of_broadcast,
     folder_of_waiting,
-    group_column,
     label_column,
 )
 from asterism.spark.savepoints.folders import StoredFolder
@@ -64,13 +63,9 @@ from asterism.spark.session.settings import PARTITIONS, configure_state_store, s
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
 
-_HEADER = -1
-"""In place of the number of a page."""
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _EVENTS = "key_group int, input string, rows binary"
 _RESTORING, _SETS = "restoring", "sets"
-_NO_TIMER, _NOW = -1, -2
-"""In place of the time of a timer, in milliseconds."""
 
 
 def restore_savepoint(
@@ -144,7 +139,7 @@ def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
     with settings(spark, PARQUET):
         pages = _pages(spark, stored, stored.manifest.key_groups).drop("timer")
-        is_page = F.col("page") != _HEADER
+        is_page = F.col("page") != HEADER
         return StateReader(pages.where(~is_page), pages.where(is_page), 0, stored.manifest.position.batch_id)
 
 
@@ -258,14 +253,14 @@ def _pages(spark: SparkSession, stored: StoredSavepoint, key_groups: int) -> Dat
         label = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
         sets = None if rules is None else rules.page_of(group_of(label), key_groups)
         write_group(store, summary, states, chosen, arrived, broadcast, sets)
-        timer = _NO_TIMER
+        timer = NO_TIMER
         if store.header is not None:
             event_time, _ = next_times(GroupHeader.from_bytes(store.header), definition)
             if mode == PROCESSING_TIME:
-                timer = _NOW
+                timer = NOW
             elif mode == EVENT_TIME and event_time < 2**62:
                 timer = -(-event_time // 1000)
-        header = [(_HEADER, store.header)] if store.header is not None else []
+        header = [(HEADER, store.header)] if store.header is not None else []
         return _as_pages(label, [*header, *sorted(store.pages.items())], timer)
 
     events = reduce(DataFrame.unionByName, waiting)
@@ -276,7 +271,7 @@ def _only_sets(rules: RuleSets, key_groups: int, batches: Iterator[pa.RecordBatc
     for batch in batches:
         for label in batch.column(KEY_GROUP).to_pylist():
             page = rules.page_of(group_of(label), key_groups)
-            yield from _as_pages(label, [(SETS_PAGE, page)], _NO_TIMER).to_batches()
+            yield from _as_pages(label, [(SETS_PAGE, page)], NO_TIMER).to_batches()
 
 
 def _as_pages(label: int, items: Sequence[tuple[int, bytes]], timer: int) -> pa.Table:
@@ -350,19 +345,7 @@ class _RestoringHost(OperatorHost):
         self._inline, self.time_mode, self.bounded, self.upstream = inline, time_mode, False, {}
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        number, timer, value = initialState.page, initialState.timer, initialState.value
-        if number > 0 or (number == 0 and not self._inline):
-            self.pages.updateValue((number,), (value,))
-            return
-        stored = self.header.get() or (_NO_TIMER, None, None)
-        if number == 0:
-            self.header.update((stored[0], stored[1], value))
-            return
-        if timer == _NOW:  # a timer of the time of this micro-batch would fire in it
-            timer = timerValues.getCurrentProcessingTimeInMs() + 1
-        if timer != _NO_TIMER:
-            self.handle.registerTimer(timer)
-        self.header.update((timer, value, stored[2]))
+        self.write_page(initialState, timerValues)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:
         return iter(())

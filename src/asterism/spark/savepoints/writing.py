@@ -42,6 +42,7 @@ from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RULES
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
+from asterism.spark.host.stateful import group_column
 from asterism.spark.savepoints.contents import (
     SavepointChanges,
     contents_of,
@@ -49,7 +50,7 @@ from asterism.spark.savepoints.contents import (
     texts_that_contain,
     without_keys,
 )
-from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting, group_column
+from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint
 from asterism.spark.session.settings import settings

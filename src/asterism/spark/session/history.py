@@ -1,0 +1,114 @@
+"""The history of a query: a table that is read before the stream, when the checkpoint is new.
+
+A batch job computes the state after the table, and the results. They are in a folder of the checkpoint: the results are passed to
+the sinks as micro-batch 0 of the query, and the state is the initial state of Spark's first micro-batch. Whatever is interrupted
+is repeated, by the next start with the same history.
+
+See docs/decisions/0134.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from asterism.files.file_systems import opened, read_whole, replace_whole
+from asterism.spark.session.checkpoints import RESTORED
+from asterism.spark.session.settings import hadoop_settings, settings
+
+FOLDER = "asterism_history"
+"""The folder of a checkpoint with the state after its history, until its first micro-batch is complete."""
+_A_TABLE = "a table (history=)"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """The history of a query in its checkpoint."""
+
+    spark: SparkSession
+    checkpoint: str
+    files: fs.FileSystem
+    path: str
+
+    @classmethod
+    def of(cls, spark: SparkSession, checkpoint: str) -> StoredHistory:
+        return cls(spark, checkpoint, *opened(checkpoint.removeprefix("file:"), hadoop_settings(spark)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the checkpoint has a complete micro-batch, after which the history is part of its state."""
+        folder = fs.FileSelector(f"{self.path}/commits", allow_not_found=True)
+        return any(info.base_name.isdigit() for info in self.files.get_file_info(folder))
+
+    @property
+    def key_groups(self) -> int | None:
+        """The number of key groups for which the state was computed; None: it was not begun."""
+        return self._document().get("key_groups")
+
+    def prepare(
+        self, key_groups: int, read: Callable[[], DataFrame], deliver: Callable[[DataFrame, int], None]
+    ) -> None:
+        """Compute the state after the history, and pass on the results, unless both has been done.
+
+        :param read: makes the rows of :data:`asterism.spark.host.batch.HISTORY`
+        :param deliver: takes results, with the number of a micro-batch
+        """
+        document = self._document()
+        if "batches" in document:
+            return
+        self._write(RESTORED, {"restoring": _A_TABLE, "key_groups": key_groups})
+        query_id = json.loads(self._read("metadata") or "{}").get("id") or str(uuid.uuid4())
+        self._write("metadata", {"id": query_id})
+        read().write.mode("overwrite").parquet(self.location)
+        rows = self._rows().where("output IS NOT NULL").select("output", "chunk")
+        empty = [F.lit(None).cast(kind).alias(name) for name, kind in _COUNTS]
+        context = self.spark.sparkContext
+        before = context.getLocalProperty(_QUERY_ID)
+        context.setLocalProperty(_QUERY_ID, query_id)  # for sinks that recognise a repeated micro-batch by it
+        try:
+            deliver(rows.select("output", "chunk", *empty), 0)
+        finally:
+            context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
+        self._write(RESTORED, {"batches": 1, "key_groups": key_groups})
+
+    @property
+    def location(self) -> str:
+        return f"{self.checkpoint.rstrip('/')}/{FOLDER}"
+
+    @property
+    def state(self) -> DataFrame:
+        """The pages and headers of key groups."""
+        return self._rows().where("output IS NULL").select("key_group", "page", "timer", "value")
+
+    def _rows(self) -> DataFrame:
+        with settings(self.spark, {"spark.sql.parquet.binaryAsString": "false"}):
+            return self.spark.read.parquet(self.location)
+
+    def remove(self) -> None:
+        """Remove the folder, which the query no longer needs."""
+        if self.files.get_file_info(f"{self.path}/{FOLDER}").type is fs.FileType.Directory:
+            self.files.delete_dir(f"{self.path}/{FOLDER}")
+
+    def _document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self._read(RESTORED) or "{}")
+        return document
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return read_whole(self.files, f"{self.path}/{name}").decode()
+        except FileNotFoundError:
+            return None
+
+    def _write(self, name: str, document: dict[str, Any]) -> None:
+        replace_whole(self.files, f"{self.path}/{name}", json.dumps(document).encode())
+
+
+_COUNTS = [("metrics", "map<string, bigint>"), ("gauges", "map<string, double>")]
