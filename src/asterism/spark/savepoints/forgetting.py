@@ -15,9 +15,10 @@ from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.savepoints.writing import Keys, SavepointWriter
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
+from asterism.spark.session.history import FOLDER as HISTORY
 from asterism.spark.session.leases import leased, runs_here
 
-_OF_SPARK = ("commits", "metadata", "offsets", "sources", "state")
+_OF_SPARK = (HISTORY, "commits", "metadata", "offsets", "sources", "state")
 _OF_CHANGES = ("rescaled-", "forgotten-")
 
 
