@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from asterism.spark.savepoints.contents import SavepointChanges
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.forgetting import forget_keys, remove_former_state
-    from asterism.spark.savepoints.rescaling import rescale_checkpoint
+    from asterism.spark.savepoints.rescaling import rescale_checkpoint, undo_change
     from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
     from asterism.spark.savepoints.writing import SavepointWriter
     from asterism.spark.watching.metrics import export_metrics
@@ -241,6 +241,7 @@ __all__ = [
     "run",
     "sql",
     "timeline",
+    "undo_change",
     "window",
     "window_join",
 ]
@@ -281,7 +282,7 @@ _NAMES = {
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.contents": ["SavepointChanges"],
     "spark.savepoints.forgetting": ["forget_keys", "remove_former_state"],
-    "spark.savepoints.rescaling": ["rescale_checkpoint"],
+    "spark.savepoints.rescaling": ["rescale_checkpoint", "undo_change"],
     "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],
     "spark.savepoints.writing": ["SavepointWriter"],
     "spark.api.running": ["run"],

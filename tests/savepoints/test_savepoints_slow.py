@@ -187,4 +187,7 @@ def test_a_checkpoint_is_rescaled_in_place(
             rescale_checkpoint(spark, checkpoint, tasks=number, key_groups=number + 2)
             assert read_state(spark, checkpoint).key_groups().count() == number + 2
     assert scaled.rows() == whole.rows()
-    assert json.loads((scaled.folder / "checkpoint" / "asterism_current.json").read_text()) == {"folder": "rescaled-2"}
+    assert json.loads((scaled.folder / "checkpoint" / "asterism_current.json").read_text()) == {
+        "folder": "rescaled-2",
+        "former": "rescaled-1",
+    }

@@ -44,6 +44,7 @@ from asterism import (
     restore_savepoint,
     run,
     sql,
+    undo_change,
     window,
     window_join,
 )
@@ -283,6 +284,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     ),
     "remove_former_state": (
         lambda spark, **wrong: remove_former_state(**{"spark": spark, "checkpoint": "there/is"} | wrong),
+        ["checkpoint"],
+    ),
+    "undo_change": (
+        lambda spark, **wrong: undo_change(**{"spark": spark, "checkpoint": "there/is"} | wrong),
         ["checkpoint"],
     ),
     "SavepointWriter": (

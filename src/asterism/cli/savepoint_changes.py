@@ -112,6 +112,19 @@ def remove_former(checkpoint: str) -> None:
         click.echo(f"removed {name}")
 
 
+@click.command(name="undo")
+@click.argument("checkpoint")
+def undo(checkpoint: str) -> None:
+    """Go back to the state before CHECKPOINT was changed in place, by `asterism rescale` or `asterism savepoint forget`.
+
+    Refused if the query has run since, or if the former files were removed.
+    """
+    from asterism.spark.savepoints.rescaling import undo_change
+
+    with errors_explained(), local_spark() as spark, status_line("going back"):
+        undo_change(spark, checkpoint)
+
+
 @click.command(name="drop-partial-matches")
 @click.argument("savepoint")
 @click.argument("target")

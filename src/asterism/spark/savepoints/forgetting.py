@@ -67,6 +67,7 @@ def remove_former_state(spark: SparkSession, checkpoint: str) -> list[str]:
         if runs_here(current):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
         former = _former(whole)
+        whole.replace(CURRENT, json.dumps({"folder": json.loads(whole.read(CURRENT) or "{}")["folder"]}))
         for folder in former:
             folder.delete()
             parent, _, name = folder.path.rpartition("/")

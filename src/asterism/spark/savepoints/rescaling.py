@@ -16,9 +16,11 @@ from asterism.spark.savepoints.creating import create_savepoint
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
-from asterism.spark.session.leases import leased
+from asterism.spark.session.leases import leased, runs_here
 
 _PART = ".savepoint"
+_WHOLE = ""
+"""In place of the name of a folder: that of the checkpoint itself."""
 
 
 def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_groups: int | None = None) -> None:
@@ -54,8 +56,8 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
     :param name: of the new folder, with a number
     """
     whole = StoredFolder.of(spark, checkpoint)
-    current = json.loads(whole.read(CURRENT) or "{}").get("folder", f"{name}-0")
-    name = f"{name}-{int(current.rpartition('-')[2]) + 1}"
+    former = json.loads(whole.read(CURRENT) or "{}").get("folder", _WHOLE)
+    name = f"{name}-{int(former.rpartition('-')[2] or 0) + 1}"
     operators_in(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
     with leased(spark, current_checkpoint(spark, whole.location)):
         savepoint, new = whole / (name + _PART), whole / name
@@ -63,5 +65,34 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
             left.delete()
         create_savepoint(spark, whole.location, savepoint.location)
         yield savepoint, new
-        whole.replace(CURRENT, json.dumps({"folder": name}))
+        whole.replace(CURRENT, json.dumps({"folder": name, "former": former}))
     savepoint.delete()
+
+
+def undo_change(spark: SparkSession, checkpoint: str) -> None:
+    """Go back to the state before a stopped query's checkpoint was changed in place, by :func:`rescale_checkpoint` or
+    :func:`forget_keys`, if the query has not run since.
+
+    :raises StateError: the checkpoint was not changed in place, its former files were removed, or the query has run since
+    :raises CheckpointInUseError: another process runs the query
+    """
+    expect(StateError, spark, SparkSession, "undo_change needs a SparkSession")
+    expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
+    whole = StoredFolder.of(spark, checkpoint)
+    document = json.loads(whole.read(CURRENT) or "{}")
+    if "former" not in document:
+        raise StateError(
+            f"the checkpoint {checkpoint} has no former files", "It was not changed in place, or they were removed."
+        )
+    folder, former = whole / document["folder"], document["former"]
+    with leased(spark, folder.location):
+        if (folder / "commits").numbers() != [0] or runs_here(folder.location):
+            raise StateError(
+                f"the query with the checkpoint {checkpoint} has run since the change",
+                hint="restore a savepoint from before the change to a new checkpoint",
+            )
+        if former == _WHOLE:
+            whole.delete_file(CURRENT)
+        else:
+            whole.replace(CURRENT, json.dumps({"folder": former}))
+    folder.delete()
