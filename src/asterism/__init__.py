@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
+    from asterism.spark.savepoints.bootstrapping import bootstrap_savepoint
     from asterism.spark.savepoints.changing import change_savepoint, plan_savepoint
     from asterism.spark.savepoints.contents import SavepointChanges
     from asterism.spark.savepoints.creating import create_savepoint
@@ -218,6 +219,7 @@ __all__ = [
     "Windows",
     "WithinType",
     "as_of_join",
+    "bootstrap_savepoint",
     "change_savepoint",
     "connect",
     "create_savepoint",
@@ -278,6 +280,7 @@ _NAMES = {
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
     "savepoints.plan": ["SavepointPlan"],
+    "spark.savepoints.bootstrapping": ["bootstrap_savepoint"],
     "spark.savepoints.changing": ["change_savepoint", "plan_savepoint"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.contents": ["SavepointChanges"],

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import create_savepoint, forget_keys, read_state, restore_savepoint
+from asterism import (
+    bootstrap_savepoint,
+    create_savepoint,
+    forget_keys,
+    read_savepoint,
+    read_state,
+    restore_savepoint,
+)
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.sinks import FileSink
 from asterism.spark.session.history import StoredHistory
@@ -25,7 +32,7 @@ class WithHistory(Query):
     """A query that begins with the events of some files, as a table."""
 
     def start(
-        self, history: DataFrame | None, *, until: datetime | None = None, drain: bool, key_groups: int | None = 3
+        self, history: DataFrame | str | None, *, until: datetime | None = None, drain: bool, key_groups: int | None = 3
     ) -> None:
         reader = self.spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1)
         options = {} if key_groups is None else {"key_groups": key_groups}
@@ -78,6 +85,39 @@ def test_a_history_comes_before_the_stream(
     query.start(history, drain=True, **options, key_groups=None)
     assert query.rows() == whole.rows()
     assert all(query.rows().values())
+
+
+def test_a_savepoint_of_a_table_is_used_by_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+    whole, table = Query(spark, tmp_path / "whole", of_pattern), Query(spark, tmp_path / "table", of_pattern)
+    for number, rows in enumerate(parts()):
+        whole.write(number, rows)
+        if number < 3:
+            table.write(number, rows)
+    whole.run("checkpoint", drain=True, key_groups=3)
+    history = spark.read.schema(EVENTS).parquet(str(table.folder / "events"))
+    first = WithHistory(spark, tmp_path / "first", of_pattern)
+    first.write(2, parts()[2])
+    stream, outputs = of_pattern(spark.readStream.schema(EVENTS).parquet(str(first.folder / "events")), {})
+    sinks = {output: FileSink(str(tmp_path / "history" / output)) for output in outputs}
+    savepoint = str(tmp_path / "savepoint")
+    bootstrap_savepoint(stream, history, savepoint, sinks, until=UNTIL)
+    with pytest.raises(StateError, match="was made from a table"):
+        restore_savepoint(spark, savepoint, str(tmp_path / "restored"))
+    assert read_savepoint(spark, savepoint).partial_matches().count()
+    folder = tmp_path / "history"
+    of_history = {
+        output: Counter(map(str, spark.read.parquet(str(folder / output)).drop("batch").collect()))
+        for output in outputs
+    }
+    second = WithHistory(spark, tmp_path / "second", of_pattern)
+    second.write(2, parts()[2])
+    for query, key_groups in ((first, 2), (second, 5)):
+        query.start(savepoint, drain=False, key_groups=key_groups)
+        for number in range(3, 6):
+            query.write(number, parts()[number])
+        query.start(savepoint, drain=True, key_groups=None)
+        rows = query.rows()
+        assert {output: rows[output] + of_history[output] for output in outputs} == whole.rows()
 
 
 def test_a_history_fits_its_stream(spark: SparkSession, tmp_path: Path) -> None:

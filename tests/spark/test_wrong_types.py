@@ -28,6 +28,7 @@ from asterism import (
     StreamOperator,
     TumblingWindows,
     as_of_join,
+    bootstrap_savepoint,
     change_savepoint,
     connect,
     create_savepoint,
@@ -285,6 +286,13 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "remove_former_state": (
         lambda spark, **wrong: remove_former_state(**{"spark": spark, "checkpoint": "there/is"} | wrong),
         ["checkpoint"],
+    ),
+    "bootstrap_savepoint": (
+        lambda spark, **wrong: bootstrap_savepoint(
+            **{"stream": found(spark), "history": spark.range(1), "target": "/none", "sinks": {"x": 1}, "until": None}
+            | wrong
+        ),
+        ["stream", "history", "target", "sinks", "until"],
     ),
     "undo_change": (
         lambda spark, **wrong: undo_change(**{"spark": spark, "checkpoint": "there/is"} | wrong),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
@@ -36,7 +36,8 @@ class BeginOptions(TypedDict, total=False):
     """Where the state of a query begins, if its checkpoint is new. Only on Spark.
 
     *history* is a table with the columns of the stream, a DataFrame: its events come before those of the stream, and its results
-    are passed to the sinks first. With *history_until*, a time, the table has the events before this time, and the stream those
+    are passed to the sinks first. Or it is the location of a savepoint that :func:`asterism.bootstrap_savepoint` has made from
+    such a table. With *history_until*, a time, the table has the events before this time, and the stream those
     from then on; others are ignored. Without, all events of both are processed, so the stream must begin where the table
     ends.
     """
@@ -47,10 +48,18 @@ class BeginOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """:param until: microseconds; None: all events of the table and of the stream"""
+    """
+    :param rows: a table, or the location of a savepoint that was made from one
+    :param until: microseconds; None: all events of the table and of the stream
+    :param into: takes the state and the results of the history, the number of key groups and the time mode, and returns the
+        results, instead of a query
+    :param pages: of a savepoint the initial state, for a number of key groups
+    """
 
     rows: Any
     until: int | None
+    into: Callable[[Any, int, str], Any] | None = None
+    pages: Callable[[int], Any] | None = None
 
     @classmethod
     def checked(cls, history: Any = None, history_until: Any = None) -> History | None:
@@ -59,11 +68,14 @@ class History:
         expect(StreamDefinitionError, history_until, datetime | None, kind, "datetime(2026, 1, 1, tzinfo=UTC)")
         if history_until is not None and history_until.tzinfo is None:
             raise StreamDefinitionError(f"{kind}, not {shown(history_until)}")
+        if isinstance(history, History):  # of bootstrap_savepoint
+            return history
         if history is None:
             if history_until is not None:
                 raise StreamDefinitionError("history_until needs a history", hint="run(..., history=table)")
             return None
-        if not type(history).__module__.startswith("pyspark.sql") or getattr(history, "isStreaming", True):
+        is_table = type(history).__module__.startswith("pyspark.sql") and not getattr(history, "isStreaming", True)
+        if not is_table and not isinstance(history, str):
             raise StreamDefinitionError("the history must be a table of Spark, a DataFrame that is not a stream")
         return cls(history, None if history_until is None else (history_until - EPOCH) // MICROSECOND)
 

@@ -51,6 +51,7 @@ from asterism.spark.host.stateful import (
     packed,
     stateful,
 )
+from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.session.settings import of_expressions
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.streams.keyed_stream import KeyedStream
@@ -124,7 +125,7 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
         return self._operator([MATCHES])
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
-        outputs = list(sinks)
+        outputs, options = list(sinks), with_savepoint(self.spark, options)
         return self._write(
             self._operator(outputs), partial(self._results, outputs), sinks, options, projections=self._projections
         )

@@ -28,12 +28,13 @@ from asterism.spark.host import versions
 from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
+from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Seam, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
-from asterism.spark.session.history import StoredHistory
+from asterism.spark.session.history import StoredHistory, with_counts
 from asterism.spark.session.leases import checked, leased
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
@@ -217,6 +218,9 @@ class _Queries:
 
     def run(self) -> StreamingQuery | None:
         """Start the query, and wait for its end if it has no trigger."""
+        if self.options.history is not None and self.options.history.into is not None:
+            self._bootstrap(self.options.history.into)
+            return None
         checkpoint = current_checkpoint(self.spark, resolved(self.spark, str(self.options.checkpoint)))
         return replace(self, options=replace(self.options, checkpoint=checkpoint))._after_history()._run()
 
@@ -233,6 +237,8 @@ class _Queries:
         if stored.is_over:
             stored.remove()
             return self
+        if self.options.history.pages is not None:
+            return self
         key_groups = stored.key_groups or self.options.key_groups or new_key_groups(self.spark)
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         with leased(self.spark, self.options.checkpoint):
@@ -244,12 +250,22 @@ class _Queries:
         history = self.options.history
         return None if history is None else Seam(history.rows, history.until)
 
-    def initial(self, checkpoint: str) -> DataFrame | None:
+    def initial(self, checkpoint: str, key_groups: int) -> DataFrame | None:
         """The state after the history, of a checkpoint without a complete micro-batch."""
         if self.options.history is None:
             return None
         stored = StoredHistory.of(self.spark, checkpoint)
-        return None if stored.is_over else stored.state
+        if stored.is_over:
+            return None
+        pages = self.options.history.pages
+        return stored.state if pages is None else pages(key_groups)
+
+    def _bootstrap(self, into: Callable[[DataFrame, int, str], DataFrame]) -> None:
+        """Pass on the state after the history, and its results, without a query."""
+        key_groups = self.options.key_groups or new_key_groups(self.spark)
+        use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
+        time_mode = PROCESSING_TIME if self.timers else NO_TIME
+        self.write(with_counts(into(self.results(use), key_groups, time_mode)), 0)
 
     def _run(self) -> StreamingQuery | None:
         options = self.options
@@ -311,7 +327,7 @@ class _Queries:
             last_offset=offsets[0] if len(offsets) == 1 else None,
             checkpoint=checkpoint if len(offsets) == 1 else None,
             seam=self.seam,
-            initial=self.initial(checkpoint),
+            initial=self.initial(checkpoint, key_groups),
         )
         try:
             return self._start(use, trigger, batches)

@@ -104,11 +104,11 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, sto
     state = read_state(spark, source.location)
     position = _position(source, state)
     key_groups = key_groups_in(position.offsets)[-1]
-    headers, summary = _summary(state)
+    headers, summary = summary_of(state)
     rules = _rules(spark, state, summary, key_groups, store)
     counts = {}
     if summary is not None:
-        written = _SavepointTables(spark, folder, state, summary, headers, key_groups, rules)
+        written = SavepointTables(spark, folder, state, summary, headers, key_groups, rules)
         with settings(spark, PARQUET):
             counts = written.all()
     if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
@@ -177,7 +177,7 @@ def _rules(
     return RuleSets.of(pages, key_groups, keys, others)
 
 
-def _summary(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:
+def summary_of(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:
     """The headers of the key groups by their labels, and what they have in common; None: there is no state."""
     rows = state.stored_headers().collect()
     headers = {int(row.key_group): GroupHeader.from_bytes(bytes(row.value)) for row in rows if row.value is not None}
@@ -203,7 +203,7 @@ def _summary(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None
 
 
 @dataclass(frozen=True)
-class _SavepointTables:
+class SavepointTables:
     """Writes the tables of a savepoint."""
 
     spark: SparkSession

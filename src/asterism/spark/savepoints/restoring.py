@@ -115,6 +115,11 @@ def write_checkpoint(
 ) -> None:
     """:param sets: where the sets of rules are written; None: they stay where they are"""
     stored = StoredSavepoint.of(folder)
+    if not stored.manifest.position.offsets:
+        raise StateError(
+            f"the savepoint {folder.location} was made from a table, so it has no positions of sources",
+            hint=f'start the query with run(..., history="{folder.location}")',
+        )
     groups = stored.manifest.key_groups if key_groups is None else key_groups
     sets = sets if (folder / STORE).names() else None
     _prepare(target, folder, sets)
@@ -138,7 +143,7 @@ def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
     if stored.is_empty:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
     with settings(spark, PARQUET):
-        pages = _pages(spark, stored, stored.manifest.key_groups).drop("timer")
+        pages = pages_of_groups(spark, stored, stored.manifest.key_groups).drop("timer")
         is_page = F.col("page") != HEADER
         return StateReader(pages.where(~is_page), pages.where(is_page), 0, stored.manifest.position.batch_id)
 
@@ -196,7 +201,7 @@ def _write_state(
     spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int, tasks: int
 ) -> None:
     manifest = stored.manifest
-    pages = spark.createDataFrame([], _PAGES) if stored.is_empty else _pages(spark, stored, key_groups)
+    pages = spark.createDataFrame([], _PAGES) if stored.is_empty else pages_of_groups(spark, stored, key_groups)
     configure_state_store(spark)
     host = _RestoringHost(manifest.time_mode, inline=(manifest.summary is None or (manifest.summary.pages or 1) == 1))
     results = (
@@ -222,7 +227,7 @@ def _nothing(rows: DataFrame, batch_id: int) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _pages(spark: SparkSession, stored: StoredSavepoint, key_groups: int) -> DataFrame:
+def pages_of_groups(spark: SparkSession, stored: StoredSavepoint, key_groups: int) -> DataFrame:
     """The pages of all key groups, and their headers."""
     manifest, summary, rules = stored.manifest, stored.manifest.summary, stored.rules
     groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))

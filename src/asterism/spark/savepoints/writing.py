@@ -185,7 +185,8 @@ class SavepointWriter:
     def _watermark(self) -> int:
         """The watermark in microseconds; of a query in processing time, the time of the savepoint."""
         manifest, summary = self._manifest, self._summary
-        of_spark = json.loads(manifest.position.commit.splitlines()[1]).get("nextBatchWatermarkMs", 0)
+        commit = manifest.position.commit.splitlines()[1:]  # none, if it was made from a table
+        of_spark = json.loads(commit[0]).get("nextBatchWatermarkMs", 0) if commit else 0
         latest = max(summary.watermark, *summary.watermarks, of_spark * 1000 if of_spark else BEFORE_TIME)
         if latest != BEFORE_TIME:
             return latest

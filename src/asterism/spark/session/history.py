@@ -68,13 +68,11 @@ class StoredHistory:
         query_id = json.loads(self._read("metadata") or "{}").get("id") or str(uuid.uuid4())
         self._write("metadata", {"id": query_id})
         read().write.mode("overwrite").parquet(self.location)
-        rows = self._rows().where("output IS NOT NULL").select("output", "chunk")
-        empty = [F.lit(None).cast(kind).alias(name) for name, kind in _COUNTS]
         context = self.spark.sparkContext
         before = context.getLocalProperty(_QUERY_ID)
         context.setLocalProperty(_QUERY_ID, query_id)  # for sinks that recognise a repeated micro-batch by it
         try:
-            deliver(rows.select("output", "chunk", *empty), 0)
+            deliver(with_counts(self._rows().where("output IS NOT NULL")), 0)
         finally:
             context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
         self._write(RESTORED, {"batches": 1, "key_groups": key_groups})
@@ -109,6 +107,11 @@ class StoredHistory:
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         replace_whole(self.files, f"{self.path}/{name}", json.dumps(document).encode())
+
+
+def with_counts(rows: DataFrame) -> DataFrame:
+    """Results of a history as those of an operator, without counts."""
+    return rows.select("output", "chunk", *(F.lit(None).cast(kind).alias(name) for name, kind in _COUNTS))
 
 
 _COUNTS = [("metrics", "map<string, bigint>"), ("gauges", "map<string, double>")]

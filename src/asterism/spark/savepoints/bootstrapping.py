@@ -1,0 +1,116 @@
+"""Makes a savepoint from a table: the state of a query after a history, with which queries over a stream begin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism.arguments import expect, expect_string
+from asterism.errors import StateError, StreamDefinitionError
+from asterism.operators.sink_functions import Sink
+from asterism.operators.state.page_numbers import HEADER
+from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
+from asterism.spark.host.state_reader import StateReader
+from asterism.spark.savepoints.creating import PARQUET, SavepointTables, summary_of
+from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
+from asterism.spark.session.settings import settings
+from asterism.streams.run_options import History, RunOptions
+
+_SEAM = "history.json"
+"""The file of a savepoint that was made from a table: ``until``, in microseconds."""
+_JOB = "job"
+
+
+def bootstrap_savepoint(
+    stream: Any,
+    history: DataFrame,
+    target: str,
+    sinks: Mapping[str, Sink],
+    *,
+    until: datetime | None = None,
+    **options: Any,
+) -> None:
+    """Make a savepoint from a table, once: with ``run(..., history=target)``, any number of queries begin with it.
+
+    :param stream: that of the queries: a :class:`~asterism.PatternStream`, :class:`~asterism.WindowedStream` or
+        :class:`~asterism.RowPatternStream`. Its stream is not read.
+    :param history: a table with the columns of the stream
+    :param target: a new folder
+    :param sinks: as in ``run``. They get the results of the history, as micro-batch 0; the queries get those after it.
+    :param until: see :class:`~asterism.streams.run_options.BeginOptions`. The queries use it without naming it.
+    :param options: those of ``run`` that define the outputs, such as ``select`` and ``aggregate``
+    :raises StateError: *target* has files
+    :raises StreamDefinitionError: the stream cannot have this history
+
+    Source: Flink, "State Processor API": ``SavepointWriter.newSavepoint``, ``OperatorTransformation.bootstrapWith``.
+    docs/savepoints.md has a runnable example.
+    """
+    if not hasattr(stream, "run"):
+        raise StreamDefinitionError(
+            "a savepoint is made for a stream with a method run",
+            hint="bootstrap_savepoint(CEP.pattern(stream, pattern), ...)",
+        )
+    expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
+    expect(StreamDefinitionError, history, DataFrame, "the history must be a DataFrame")
+    checked = History.checked(history, until)
+    assert checked is not None
+    folder = StoredFolder.of(history.sparkSession, target)
+    if folder.names():
+        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+
+    def write(rows: DataFrame, key_groups: int, time_mode: str) -> DataFrame:
+        return _write(folder, rows, key_groups, time_mode, checked.until)
+
+    stream.run(sinks, checkpoint=target, drain=False, history=replace(checked, into=write), **options)
+    (folder / _JOB).delete()
+
+
+def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str, until: int | None) -> DataFrame:
+    """Write the savepoint of the *rows* of :data:`asterism.spark.host.batch.HISTORY`, and return those with results."""
+    spark = rows.sparkSession
+    rows.write.parquet((folder / _JOB).location)
+    stored = spark.read.parquet((folder / _JOB).location)
+    pages = stored.where("output IS NULL").select("key_group", "page", "value")
+    state = StateReader(pages.where(f"page = {HEADER}"), pages.where(f"page <> {HEADER}"), 0, 0)
+    headers, summary = summary_of(state)
+    counts = {}
+    if summary is not None:
+        with settings(spark, PARQUET):
+            counts = SavepointTables(spark, folder, state, summary, headers, key_groups, None).all()
+    position = QueryPosition("", 0, 0, "", "")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    tasks = min(key_groups, int(spark.conf.get("spark.sql.shuffle.partitions") or key_groups))
+    manifest = Manifest(
+        version("asterism"), spark.version, now, position, time_mode, key_groups, tasks, summary, counts
+    )
+    folder.write(_SEAM, json.dumps({"until": until}))
+    folder.write(MANIFEST, manifest.to_json())
+    return stored.where("output IS NOT NULL")
+
+
+def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:
+    """The options of a run whose history may be a savepoint that was made from a table.
+
+    :raises StateError: there is no such savepoint
+    """
+    history = options.history
+    if history is None or not isinstance(history.rows, str):
+        return options
+    stored = StoredSavepoint.of(StoredFolder.of(spark, history.rows))
+    seam = stored.folder.read(_SEAM)
+    if seam is None:
+        raise StateError(f"the savepoint {history.rows} was not made from a table", hint="bootstrap_savepoint(...)")
+
+    def pages(key_groups: int) -> DataFrame:
+        with settings(spark, PARQUET):
+            return pages_of_groups(spark, stored, key_groups)
+
+    until = json.loads(seam)["until"] if history.until is None else history.until
+    return replace(options, history=replace(history, until=until, pages=pages))
