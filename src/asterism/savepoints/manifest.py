@@ -15,6 +15,8 @@ from asterism.savepoints.key_groups import Summary
 FORMAT = 1
 """Rises when a savepoint of this release could not be restored by an earlier one."""
 MANIFEST = "manifest.json"
+SEAM = "history.json"
+"""The file of a savepoint that was made from a table: ``until``, in microseconds."""
 _NO_SAVEPOINT = "name the folder that `asterism savepoint create` has written"
 
 

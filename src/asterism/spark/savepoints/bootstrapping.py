@@ -15,7 +15,7 @@ from asterism.arguments import expect, expect_string
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
-from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
+from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, QueryPosition
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.savepoints.creating import PARQUET, SavepointTables, summary_of
 from asterism.spark.savepoints.folders import StoredFolder
@@ -23,8 +23,6 @@ from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
 from asterism.spark.session.settings import settings
 from asterism.streams.run_options import History, RunOptions
 
-_SEAM = "history.json"
-"""The file of a savepoint that was made from a table: ``until``, in microseconds."""
 _JOB = "job"
 
 
@@ -90,7 +88,7 @@ def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: st
     manifest = Manifest(
         version("asterism"), spark.version, now, position, time_mode, key_groups, tasks, summary, counts
     )
-    folder.write(_SEAM, json.dumps({"until": until}))
+    folder.write(SEAM, json.dumps({"until": until}))
     folder.write(MANIFEST, manifest.to_json())
     return stored.where("output IS NOT NULL")
 
@@ -104,7 +102,7 @@ def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:
     if history is None or not isinstance(history.rows, str):
         return options
     stored = StoredSavepoint.of(StoredFolder.of(spark, history.rows))
-    seam = stored.folder.read(_SEAM)
+    seam = stored.folder.read(SEAM)
     if seam is None:
         raise StateError(f"the savepoint {history.rows} was not made from a table", hint="bootstrap_savepoint(...)")
 

@@ -37,7 +37,7 @@ from asterism.savepoints.key_groups import (
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest
+from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RULES
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
@@ -377,7 +377,7 @@ class _Writing:
             if name in self.manifest.counts or name == MANIFEST:
                 continue
             (self.former / name).copy_to(self.folder / name)
-            if name == RULES:
+            if name in (RULES, SEAM):
                 self.folder.write(name, self.former.read(name) or "")
         counts = {name: count for name, count in self.counts.items() if count or name == ROWS}
         written = replace(self.manifest, counts=counts, created=datetime.now(UTC).isoformat(timespec="seconds"))
