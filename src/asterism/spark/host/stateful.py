@@ -468,7 +468,8 @@ def stateful(
     if not use.final:
         check_arrow_batches(spark)
         observe_tasks(spark, use.key_groups)
-    initial = use.initial if first is None else first
+    initial, begins = use.initial if first is None else first, use.initial is not None
+    host = OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream, begins=begins)
     known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
     reader = named(spark, spark.readStream.format(_registered(spark, source)), CONTROL_SOURCE, known.operators)
     control = _control_rows(reader, operator, use, time_mode, zone)
@@ -477,9 +478,7 @@ def stateful(
         .withColumn("processing_time", processing_time_column())
         .groupBy("key_group")
         .transformWithState(
-            statefulProcessor=OperatorHost(
-                operator, time_mode, bounded=first is not None, upstream=upstream, begins=use.initial is not None
-            ),
+            statefulProcessor=host,
             outputStructType=parsed(spark, RESULTS),
             outputMode="Append",
             timeMode=time_mode,
