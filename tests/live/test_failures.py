@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from asterism.errors import (
 )
 from asterism.live.engine import LiveEngine
 from asterism.live.snapshots import DATABASE, read_snapshot
+from asterism.sinks import SqlSink
 from tests.live.driver import in_order, killed
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("price", pa.float64())])
@@ -322,3 +324,22 @@ def test_the_end_of_a_stream(tmp_path: Path) -> None:
                 call()
     with opened(tmp_path) as engine, pytest.raises(InvalidEventError, match="the stream has ended"):
         engine.process(event(3))
+
+
+def test_rows_in_a_database_are_there_once(tmp_path: Path) -> None:
+    """The sink writes before a snapshot has the call, and again after the restart."""
+    url, path = f"sqlite:///{tmp_path / 'rows.db'}", tmp_path / "rows.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE pairs (user TEXT, match_id TEXT PRIMARY KEY, ts INTEGER)")
+    options: dict[str, Any] = {
+        "sinks": {"matches": SqlSink(url, "pairs", key="match_id")},
+        "select": {"matches": ["match_id", "b.ts AS ts"]},
+    }
+    engine = opened(tmp_path / "state", snapshot_every=None, **options)
+    engine.process([event(1), event(2)], watermark=2000)
+    killed(engine)
+    with opened(tmp_path / "state", **options) as engine:
+        assert engine.position is None
+        engine.process([event(1), event(2), event(3)], watermark=3000)
+    with sqlite3.connect(path) as database:
+        assert sorted(database.execute("SELECT ts FROM pairs")) == [(2000,), (3000,)]

@@ -67,9 +67,9 @@ class SqlSink:
 
         return f"SqlSink({shown_url(self.url)!r}, {self.table!r}, key={self.key})"
 
-    def __call__(self, df: ToArrow, batch_id: int) -> None:
-        """Write the rows of a micro-batch; *batch_id* does not matter."""
-        self.insert(df.toArrow())
+    def __call__(self, df: ToArrow | pa.Table, batch_id: int) -> None:
+        """Write the rows of a micro-batch or of a call; *batch_id* does not matter."""
+        self.insert(df if isinstance(df, pa.Table) else df.toArrow())
 
     def insert(self, rows: pa.Table) -> None:
         """Insert those of *rows* that the table does not have."""

@@ -1,0 +1,57 @@
+"""The consumer of Kafka of the examples, killed between two snapshots."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.kit import ROOT
+from tests.servers.kafka import Broker
+
+USERS = 20
+
+
+def test_a_consumer_that_is_killed(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("live-logins", partitions=2)
+    broker.create_topic("live-attacks", partitions=1)
+    command = [
+        sys.executable, "-m", "examples.live_kafka", broker.address, "live-logins", "live-attacks",
+        "--folder", str(tmp_path / "state"),
+    ]  # fmt: skip
+
+    def send(first: int, last: int) -> None:
+        events = [
+            {"user": f"u{user}", "ts": 1000 * second, "event": "accepted" if second % 5 == 4 else "failed"}
+            for second in range(first, last)
+            for user in range(USERS)
+        ]
+        # A partition has all events of a user, in their order.
+        records = [(int(str(event["user"])[1:]) % 2, None, json.dumps(event).encode()) for event in events]
+        broker.send("live-logins", records)
+
+    def attacks() -> list[tuple[str, int, str]]:
+        rows = [json.loads(value or b"") for _, _, value in broker.records("live-attacks")]
+        return [(row["user"], row["at"], row["match_id"]) for row in rows]
+
+    def running_until(count: int) -> None:
+        process = subprocess.Popen(command, cwd=ROOT)
+        end = time.monotonic() + 90
+        try:
+            while len({(user, at) for user, at, _ in attacks()}) < count:
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.2)
+        finally:
+            process.kill()
+            process.wait()
+
+    send(0, 30)
+    running_until(5 * USERS)  # the last attack waits for later events
+    send(30, 60)
+    running_until(11 * USERS)
+    found = set(attacks())
+    assert len(found) == len({(user, at) for user, at, _ in found})  # the same match has the same id
+    assert {at for _, at, _ in found} >= {1000 * (5 * n + 4) for n in range(11)}
