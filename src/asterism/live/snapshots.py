@@ -221,12 +221,16 @@ def _check_content(path: Path) -> None:
         raise CheckpointMismatchError(
             f"the folder {path} is not that of a live engine",
             f"It has {', '.join(sorted(names)[:3])}.",
-            "open an empty folder; asterism savepoint moves the state of a checkpoint of Spark",
+            "open an empty folder",
         )
 
 
 def _unreadable(path: Path, error: Exception) -> StateError:
-    return StateError(f"the snapshot in {path} cannot be read", f"{type(error).__name__}: {error}")
+    return StateError(
+        f"the snapshot in {path} cannot be read",
+        f"{type(error).__name__}: {error}",
+        "restore the folder; or open another one, and send the events from the beginning",
+    )
 
 
 def _unwritable(path: Path, error: Exception) -> StateError:
