@@ -34,6 +34,7 @@
     │   ├── CheckpointMismatchError    the checkpoint belongs to another query
     │   └── NewerStateError            a later release wrote the state
     ├── OffsetsGoneError           records that a source of a query no longer has
+    ├── SourceAccessError          a source of a query that refuses access, or does not respond
     ├── SinkError                  a sink that cannot write each row once, or whose database failed
     └── MissingPackageError        a package of an extra is not installed
 
@@ -455,6 +456,12 @@ class OffsetsGoneError(AsterismError):
     """A source no longer has the records that a query has not read yet."""
 
     code = "OFFSETS_GONE"
+
+
+class SourceAccessError(AsterismError):
+    """The brokers of a source refuse the credentials of a query, or do not respond."""
+
+    code = "SOURCE_ACCESS"
 
 
 class SinkError(AsterismError):

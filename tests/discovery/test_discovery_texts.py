@@ -28,6 +28,7 @@ from asterism.discovery import (
     create_pattern_processor_table,
 )
 from asterism.discovery.rest.rule_file import StoredRuleFile
+from asterism.discovery.sources.sources import factory_of
 from asterism.errors import AsterismError
 from asterism.patterns.pattern import Pattern
 from asterism.rules.definition.processor import PatternProcessor
@@ -120,6 +121,14 @@ def without_client() -> object:
         return topic({})()
 
 
+def with_config(text: str | None) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASTERISM_KAFKA_CONFIG", str(FOLDER / "kafka.conf"))
+        if text is not None:
+            (FOLDER / "kafka.conf").write_text(text)
+        return factory_of("kafka://broker:9092/rules")
+
+
 def endpoint(**options: Any) -> Callable[[], object]:
     return lambda: HttpPatternProcessorDiscovererFactory(8473, **{"token": TOKEN, "state": "set.json", **options})
 
@@ -151,6 +160,9 @@ ERRORS: dict[str, Callable[[], object]] = {
     "topic_option_unknown": topic({"sasl.pasword": "hunter2"}),
     "topic_option_invalid": topic({"security.protocol": "hunter2", "sasl.password": "hunter2"}),
     "topic_without_client": without_client,
+    "topic_config_missing": lambda: with_config(None),
+    "topic_config_line": lambda: with_config("# mine\nsasl.username=ann\nsasl.password hunter2\n"),
+    "topic_config_is_set": lambda: with_config("isolation.level=read_uncommitted\n"),
     "endpoint_token": endpoint(token="short"),
     "endpoint_in_clear": endpoint(host="0.0.0.0"),
     "endpoint_version_is_there": two_versions,

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.victim import SELECT, SOURCE, TARGET, matches_of
 from tests.kit import ROOT, spawned, until
-from tests.servers.kafka import Broker
+from tests.servers.kafka import Broker, Topics
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECONDS = 180
 
 
-def send(broker: Broker, users: Iterable[int], partitions: int) -> None:
+def send(broker: Topics, users: Iterable[int], partitions: int) -> None:
     """Two events of each user, one user every ten minutes; one record in three is none."""
     records: list[tuple[int, bytes | None, bytes | None]] = []
     for user in users:
@@ -37,7 +37,7 @@ def send(broker: Broker, users: Iterable[int], partitions: int) -> None:
 class Victim:
     """The process of a query."""
 
-    def __init__(self, broker: Broker, folder: Path, end: str) -> None:
+    def __init__(self, broker: Topics, folder: Path, end: str) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         self.path = folder / f"log.{end}"
         with self.path.open("ab") as log:
@@ -61,7 +61,7 @@ class Victim:
         self.process.wait()
 
 
-def ids(broker: Broker) -> list[bytes]:
+def ids(broker: Topics) -> list[bytes]:
     return [key or b"" for _, key, _ in broker.records(TARGET)]
 
 

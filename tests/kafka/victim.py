@@ -43,6 +43,8 @@ def main(address: str, checkpoint: str, end: str) -> None:
     records = (
         spark.readStream.format("kafka")
         .options(**{"kafka.bootstrap.servers": address, "kafka.metadata.max.age.ms": "500"})
+        # How long the client waits for a broker that is gone, before it asks another one; a minute by default.
+        .options(**{"kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "3000"})
         .options(subscribe=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=60)
         .load()
     )

@@ -21,88 +21,19 @@ SECONDS = 60
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 
 
-class Broker:
-    """One process that is broker and controller. Started by :meth:`start`, ended by :meth:`stop` or :meth:`kill`; its data
-    stay until :meth:`remove`.
-    """
+class Topics:
+    """What tests do with topics."""
 
-    def __init__(self, host: str = "127.0.0.1", settings: Mapping[str, object] | None = None) -> None:
-        self.classpath = ":".join(map(str, jars("broker")))
-        self.host, self.port, controller = host, free_port(), free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="asterism-kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        properties = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{host}:{controller}",
-            "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{host}:{self.port}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": self.folder / "data",
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 1,
-            "group.initial.rebalance.delay.ms": 0,
-            "auto.create.topics.enable": "false",
-            # Retention and compaction are seen within seconds.
-            "log.retention.check.interval.ms": 500,
-            "log.cleaner.backoff.ms": 500,
-            "log.initial.task.delay.ms": 500,
-            "file.delete.delay.ms": 500,
-            **(settings or {}),
-        }
-        text = "".join(f"{name}={value}\n" for name, value in properties.items())
-        self.properties = self.folder / "server.properties"
-        self.properties.write_text(text, encoding="utf-8")
-        made = self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", self.properties)
-        if made.wait(SECONDS) != 0:
-            raise NoServerError(f"the broker's storage cannot be formatted: {self.log[-300:]!r}")
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def address(self) -> str:
-        """For ``kafka.bootstrap.servers``."""
-        return f"{self.host}:{self.port}"
-
-    def start(self) -> None:
-        until = time.monotonic() + SECONDS
-        starts = 1
-        self._process = self._java("kafka.Kafka", self.properties)
-        while not self.answers():
-            if self._process.poll() is not None and starts < 3:  # while it was down, a client may have had its port
-                self._process = self._java("kafka.Kafka", self.properties)
-                starts += 1
-            if self._process.poll() is not None or time.monotonic() > until:
-                raise NoServerError(f"the broker does not start: {self.log[-300:]!r}")
-            time.sleep(0.1)
-
-    def answers(self) -> bool:
-        try:
-            return bool(self.admin().list_topics(timeout=1).brokers)
-        except Exception:  # the client's errors have no narrower base
-            return False
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def remove(self) -> None:
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    address: str
+    """For ``kafka.bootstrap.servers``."""
+    replicas = 1
 
     def admin(self) -> AdminClient:
         # What the client logs while a broker is down is expected.
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
+        topic = NewTopic(name, partitions, self.replicas, config=dict(settings or {}))
         admin = self.admin()  # which must live until the result is there
         admin.create_topics([topic])[name].result(SECONDS)
 
@@ -156,6 +87,94 @@ class Broker:
             return sorted(read, key=lambda record: record[0])
         finally:
             consumer.close()
+
+
+class Broker(Topics):
+    """One process that is broker and controller. Started by :meth:`start`, ended by :meth:`stop` or :meth:`kill`; its data
+    stay until :meth:`remove`.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        settings: Mapping[str, object] | None = None,
+        listeners: Mapping[str, int] | None = None,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        """:param listeners: further ones, with their ports; *users*: those of SCRAM, with their passwords"""
+        self.classpath = ":".join(map(str, jars("broker")))
+        port, controller = free_port(), free_port()
+        self.address = f"{host}:{port}"
+        self.folder = Path(tempfile.mkdtemp(prefix="asterism-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        addresses = ",".join(
+            f"{name}://{host}:{port}" for name, port in {"PLAINTEXT": port, **(listeners or {})}.items()
+        )
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{host}:{controller}",
+            "listeners": f"{addresses},CONTROLLER://{host}:{controller}",
+            "advertised.listeners": addresses,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.folder / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+            # Retention and compaction are seen within seconds.
+            "log.retention.check.interval.ms": 500,
+            "log.cleaner.backoff.ms": 500,
+            "log.initial.task.delay.ms": 500,
+            "file.delete.delay.ms": 500,
+            **(settings or {}),
+        }
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        self.properties = self.folder / "server.properties"
+        self.properties.write_text(text, encoding="utf-8")
+        scram = [
+            text
+            for name, password in (users or {}).items()
+            for text in ("--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]")
+        ]
+        made = self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", self.properties, *scram)
+        if made.wait(SECONDS) != 0:
+            raise NoServerError(f"the broker's storage cannot be formatted: {self.log[-300:]!r}")
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> None:
+        until = time.monotonic() + SECONDS
+        starts = 1
+        self._process = self._java("kafka.Kafka", self.properties)
+        while not self.answers():
+            if self._process.poll() is not None and starts < 3:  # while it was down, a client may have had its port
+                self._process = self._java("kafka.Kafka", self.properties)
+                starts += 1
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise NoServerError(f"the broker does not start: {self.log[-300:]!r}")
+            time.sleep(0.1)
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.admin().list_topics(timeout=1).brokers)
+        except Exception:  # the client's errors have no narrower base
+            return False
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _java(self, main: str, *arguments: object) -> subprocess.Popen[bytes]:
         java = shutil.which("java")

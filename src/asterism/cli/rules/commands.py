@@ -63,8 +63,9 @@ def rules() -> None:
     SOURCE, the argument of all other commands, is a JSON or YAML file, a folder of such files, the URL of a database
     (sqlite:///rules.db, postgresql://user@host/database), or that of a query's endpoint (https://driver:8473), whose token is
     in the environment variable ASTERISM_TOKEN. Commands that change nothing also read a topic of Kafka
-    (kafka://broker:9092/rules). The URL of a database may contain a password, but other users of the machine
-    can read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
+    (kafka://broker:9092/rules), with the options of the file that ASTERISM_KAFKA_CONFIG names. The URL of a database may
+    contain a password, but other users of the machine can read it there: PostgreSQL's variable PGPASSWORD and the file
+    ~/.pgpass are safer.
     """
 
 

@@ -10,7 +10,7 @@ from asterism.discovery.editing.edited_documents import first_of_each, rules_in
 from asterism.discovery.editing.kept_rules import WRONG, KeptRules, Rule, with_shadows
 from asterism.discovery.editing.rule_set import Change, RuleSet
 from asterism.discovery.sources.compacted_topic import CompactedTopic, KafkaClient
-from asterism.discovery.sources.kafka_topic import document_in, text_of_key
+from asterism.discovery.sources.kafka_topic import configured_options, document_in, text_of_key
 from asterism.errors import PatternProcessorError, RuleSourceError
 
 _R = TypeVar("_R")
@@ -20,7 +20,7 @@ class TopicRules(KeptRules):
     """The rules in a compacted topic. Methods that change rules raise RuleSourceError."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        self.servers, self.topic = servers, topic
+        self.servers, self.topic, self._options = servers, topic, configured_options()
 
     def all(self) -> list[Rule]:
         return with_shadows(first_of_each(self._rules()))
@@ -34,7 +34,7 @@ class TopicRules(KeptRules):
         self._refuse()
 
     def _rules(self) -> Iterator[Rule]:
-        with closing(KafkaClient(self.servers, {})) as client:
+        with closing(KafkaClient(self.servers, self._options)) as client:
             records = CompactedTopic(client, self.topic).poll()
         for _, record in sorted(records.items()):
             try:

@@ -45,6 +45,10 @@ _OPTIONS: Mapping[str, Any] = {
     "fetch.wait.max.ms": 20,  # the end of a partition is reported after an empty response
 }
 _COMPACT = "compact"
+_ACCESS = (
+    'options={"security.protocol": "SASL_SSL", "sasl.mechanism": ..., "sasl.username": ..., "sasl.password": ...,'
+    ' "ssl.ca.location": ...}, as the listener of the brokers requires'
+)
 
 RecordName = tuple[bytes, int]
 """The key and the partition."""
@@ -282,15 +286,25 @@ class KafkaClient:
                 f"there is no topic {topic!r} at {self.servers}",
                 hint="create it with cleanup.policy=compact",
             )
+        if self._failed_for_good:
+            return RuleSourceError(
+                f"the brokers at {self.servers} refuse access to the topic {topic!r}",
+                self._shown(self._reason or ""),
+                _ACCESS,
+            )
         reason = error if isinstance(error, str) else error.str()
         no_leader = not isinstance(error, str) and error.code() in (
             error.LEADER_NOT_AVAILABLE,
             error.NOT_LEADER_FOR_PARTITION,
         )
-        if self._reason is not None:
+        has_cause = self._reason is not None
+        if has_cause:
             reason = f"{reason}: {self._reason}"
-        kind = NoLeaderError if no_leader else RuleSourceError
-        return kind(f"the topic {topic!r} at {self.servers} cannot be read", self._shown(reason))
+        message = f"the topic {topic!r} at {self.servers} cannot be read"
+        # A broker that expects SASL or TLS closes the connection, and says nothing.
+        is_silent = not isinstance(error, str) and error.code() == error._TIMED_OUT and not has_cause
+        hint = _ACCESS if is_silent and "security.protocol" not in self._options else None
+        return (NoLeaderError if no_leader else RuleSourceError)(message, self._shown(reason), hint)
 
     def _shown(self, reason: str) -> str:
         for secret in sorted(self._secrets, key=len, reverse=True):

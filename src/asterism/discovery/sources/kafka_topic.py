@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from asterism.discovery.sources.compacted_topic import (
@@ -39,6 +41,8 @@ from asterism.rules.sets.interfaces import (
 from asterism.text.printable import one_line
 
 SCHEME = "kafka://"
+CONFIG = "ASTERISM_KAFKA_CONFIG"
+"""The environment variable with the path of the options for topics that a URL names, which has no place for them."""
 _ROW_HINT = '{"template": "high", "id": "eu", "limit": 1000}'
 
 
@@ -54,6 +58,33 @@ def topic_at(url: str) -> tuple[str, str] | None:
         return None
     servers, _, topic = url.removeprefix(SCHEME).partition("/")
     return checked_servers(servers), checked_topic(topic)
+
+
+def configured_options() -> dict[str, str]:
+    """The options of the client in the file of ``ASTERISM_KAFKA_CONFIG``: a line ``name=value`` for each, and comment lines with
+    ``#``, as kcat has them. Empty: the variable is not set.
+
+    :raises PatternProcessorError: the file cannot be read, or one of its lines is no option; its text is not shown
+    """
+    path = os.environ.get(CONFIG)
+    if not path:
+        return {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
+        raise PatternProcessorError(f"the file {path!r} of {CONFIG} cannot be read", reason) from None
+    options = {}
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.strip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if not equals:
+            raise PatternProcessorError(
+                f"line {number} of the file {path!r} of {CONFIG} is not an option", hint="security.protocol=SASL_SSL"
+            )
+        options[name.strip()] = value.strip()
+    return checked_options(options)
 
 
 class KafkaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):

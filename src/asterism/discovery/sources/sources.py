@@ -9,7 +9,7 @@ from typing import Any
 
 from asterism.arguments import shown
 from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory, is_in_store
-from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory, topic_at
+from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory, configured_options, topic_at
 from asterism.discovery.sources.sql_table import TABLE, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError
@@ -47,7 +47,8 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
     """The factory of a source.
 
     :param source: a factory; the path or URI of a file or folder; the URL of a database, a topic
-        (``kafka://broker:9092/rules``) or a web server; or a list of processors, as such or in their JSON form
+        (``kafka://broker:9092/rules``, with the options in the file of ``ASTERISM_KAFKA_CONFIG``) or a web server; or a list of
+        processors, as such or in their JSON form
     :param table: with the URL of a database, the table
     :raises PatternProcessorError: it is none of these
     """
@@ -56,7 +57,7 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return UrlPatternProcessorDiscovererFactory(source)
     if isinstance(source, str) and (topic := topic_at(source)) is not None:
-        return KafkaPatternProcessorDiscovererFactory(*topic)
+        return KafkaPatternProcessorDiscovererFactory(*topic, options=configured_options())
     if isinstance(source, str) and "://" in source and not is_in_store(source):
         return SqlPatternProcessorDiscovererFactory(source, table)
     if isinstance(source, str | os.PathLike) and os.fspath(source):

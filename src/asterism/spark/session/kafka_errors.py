@@ -1,10 +1,10 @@
-"""What Spark says about records of Kafka that are gone, as an error of this library."""
+"""What Spark says about a source of Kafka whose records are gone, or that cannot be read, as errors of this library."""
 
 from __future__ import annotations
 
 import re
 
-from asterism.errors import OffsetsGoneError
+from asterism.errors import OffsetsGoneError, SourceAccessError
 
 _PARTITION = r"(?P<partition>\S+-\d+)"
 _DELETED_RECORDS = (
@@ -30,6 +30,30 @@ _HINT = (
     " there, and matches that need the others are lost. To compute all results anew from what the topic has, use a new checkpoint"
     " with startingOffsets=earliest. To prevent it, keep records longer (retention.ms) than the query may be down"
 )
+_ENDED = r"terminated with exception: org\.apache\.kafka\.common\.errors\."
+_REFUSED = re.compile(
+    _ENDED
+    + r"(?P<kind>SaslAuthentication|SslAuthentication|UnsupportedSaslMechanism|TopicAuthorization|ClusterAuthorization)"
+    r"Exception: (?P<text>.*?)(?: SQLSTATE: \w+)?$",
+    re.MULTILINE,
+)
+_SILENT = re.compile(
+    _ENDED + r"TimeoutException: (?P<text>Timed out waiting for a node assignment.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
+_CREDENTIALS = (
+    'options of the source: "kafka.security.protocol", "kafka.sasl.mechanism", "kafka.sasl.jaas.config" and, for TLS,'
+    ' "kafka.ssl.truststore.location", as the listener of the brokers requires. The query continues from its checkpoint'
+)
+
+
+def source_access(text: str) -> SourceAccessError | None:
+    """The error for the text of an exception of Spark; None: it is about something else."""
+    if refused := _REFUSED.search(text):
+        message = f"Kafka refuses access to a source of the query: {refused['kind']}"
+        return SourceAccessError(message, refused["text"], _CREDENTIALS)
+    if silent := _SILENT.search(text):
+        return SourceAccessError("no broker of a source of the query responds", silent["text"], _CREDENTIALS)
+    return None
 
 
 def offsets_gone(text: str) -> OffsetsGoneError | None:

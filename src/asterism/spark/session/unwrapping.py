@@ -9,7 +9,7 @@ from functools import cache, wraps
 from typing import Any, TypeVar
 
 from asterism.errors import AsterismError, UserFunctionError, unwrapped
-from asterism.spark.session.kafka_errors import offsets_gone
+from asterism.spark.session.kafka_errors import offsets_gone, source_access
 from asterism.text.printable import one_line
 
 _ACTIONS = (
@@ -27,7 +27,8 @@ _Object = TypeVar("_Object")
 @contextmanager
 def explained(parts: Sequence[str]) -> Iterator[None]:
     """Inside of the block, exceptions of Spark are raised as errors of this library: those that contain one, that of a
-    function in Python of the session, which Spark has called for one of *parts*, and records of a source that are gone.
+    function in Python of the session, which Spark has called for one of *parts*, and of a source whose records are gone, or that
+    cannot be read.
 
     :param parts: the SQL that Spark computes for expressions of an operator
     """
@@ -35,15 +36,15 @@ def explained(parts: Sequence[str]) -> Iterator[None]:
         with unwrapped():
             yield
     except Exception as error:
-        failed = failed_function(error, parts) or _gone(error)
+        failed = failed_function(error, parts) or _of_a_source(error)
         if failed is None:
             raise
         raise failed from error
 
 
-def _gone(error: Exception) -> AsterismError | None:
+def _of_a_source(error: Exception) -> AsterismError | None:
     is_of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-    return offsets_gone(str(error)) if is_of_spark else None
+    return offsets_gone(str(error)) or source_access(str(error)) if is_of_spark else None
 
 
 def failed_function(error: Exception, parts: Sequence[str]) -> UserFunctionError | None:
