@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.savepoints.bootstrapping import bootstrap_savepoint
     from asterism.spark.savepoints.changing import change_savepoint, plan_savepoint
+    from asterism.spark.savepoints.comparing import diff_savepoints
     from asterism.spark.savepoints.contents import SavepointChanges
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.forgetting import forget_keys, remove_former_state
@@ -223,6 +224,7 @@ __all__ = [
     "change_savepoint",
     "connect",
     "create_savepoint",
+    "diff_savepoints",
     "draw",
     "export_metrics",
     "forget_keys",
@@ -282,6 +284,7 @@ _NAMES = {
     "savepoints.plan": ["SavepointPlan"],
     "spark.savepoints.bootstrapping": ["bootstrap_savepoint"],
     "spark.savepoints.changing": ["change_savepoint", "plan_savepoint"],
+    "spark.savepoints.comparing": ["diff_savepoints"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.contents": ["SavepointChanges"],
     "spark.savepoints.forgetting": ["forget_keys", "remove_former_state"],

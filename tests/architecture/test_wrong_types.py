@@ -818,7 +818,7 @@ ELSEWHERE = {
         "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
         "interval_join", "multi_join",
         "change_savepoint", "create_savepoint", "plan_savepoint", "SavepointWriter", "forget_keys", "remove_former_state",
-        "undo_change", "bootstrap_savepoint",
+        "undo_change", "bootstrap_savepoint", "diff_savepoints",
         "match_recognize", "multi_broadcast_join", "read_savepoint", "read_state", "rescale_checkpoint",
         "restore_savepoint", "run", "sql", "window", "window_join",
     },

@@ -28,7 +28,7 @@ from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.sets.set_store import STORE, FolderStore
-from asterism.spark.host.evolution import offsets_of_log
+from asterism.savepoints.offset_log import offsets_of_log
 from asterism.spark.host.exchange import pack
 from asterism.spark.host.host import OperatorHost
 from asterism.spark.host.partitioning import group_of

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from asterism import create_savepoint, read_savepoint, read_state, rescale_checkpoint, restore_savepoint
 from asterism.discovery import status_of
 from asterism.rules.definition.processor import PatternProcessor
+from tests.kit import until
 from tests.savepoints.test_rules_regrouped import OTHERS, RULES
 from tests.spark.rules import Watch
 
@@ -56,7 +57,7 @@ def test_rules_continue_with_other_key_groups_and_another_path(spark: SparkSessi
             query.part(number, rng)
     assert moved.rows() == whole.rows()
     assert {name.partition(" ")[0] for name in whole.rows()} == {"matches"}
-    assert counts_of(moved) == counts_of(whole)
+    until(lambda: counts_of(moved) == counts_of(whole))
 
 
 def counts_of(query: Watch) -> dict[tuple[str, int], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import FORMAT, MANIFEST, Manifest, QueryPosition, no_savepoint
+from asterism.savepoints.manifest import FORMAT, MANIFEST, Manifest, QueryPosition, UpstreamOperator, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.testing import PatternHarness
 from tests.kit import Golden
@@ -55,6 +56,9 @@ TEXTS: dict[str, Callable[[], object]] = {
     "no_commit_log": lambda: with_watermark_of(COMMIT, "v1\n-"),
     "rules": lambda: key_states(StateDefinition(OperatorKind.RULES, pa.schema([]))),
     "two_programs": two_programs,
+    "several_operators": lambda: replace(
+        manifest(), upstream=(UpstreamOperator("operator-1", "EventTime", 3, None, {}),)
+    ).check_single(),
 }
 
 

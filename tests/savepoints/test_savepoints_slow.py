@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from asterism.errors import StateError
 from asterism.sinks import FileSink
 from asterism.spark.savepoints import restoring
 from asterism.spark.savepoints.folders import StoredFolder
+from asterism.streams.windows import WindowedStream
 
 pytestmark = pytest.mark.spark
 SECOND = timedelta(seconds=1)
@@ -65,12 +67,14 @@ class Query:
         pq.write_table(pa.Table.from_pylist(rows, schema), path)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files in this order
 
-    def run(self, checkpoint: str, *, drain: bool, **options: Any) -> None:
+    def run(self, checkpoint: str, *, drain: bool, from_savepoint: str | None = None, **options: Any) -> None:
         reader = self.spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1)
         stream, outputs = self.make(reader.parquet(str(self.folder / "events")), options)
-        contents = {"aggregate": ["SUM(v) AS v"]} if outputs == ["results"] else {}
+        contents = {"aggregate": ["SUM(v) AS v"]} if isinstance(stream, WindowedStream) else {}
         sinks = {output: FileSink(str(self.folder / output)) for output in outputs}
-        stream.run(sinks, checkpoint=str(self.folder / checkpoint), drain=drain, **contents)
+        stream.run(
+            sinks, checkpoint=str(self.folder / checkpoint), drain=drain, from_savepoint=from_savepoint, **contents
+        )
 
     def rows(self) -> dict[str, Counter[str]]:
         _, outputs = self.make(self.spark.readStream.schema(EVENTS).parquet(str(self.folder / "events")), {})
@@ -191,3 +195,31 @@ def test_a_checkpoint_is_rescaled_in_place(
         "folder": "rescaled-2",
         "former": "rescaled-1",
     }
+
+
+@pytest.mark.parametrize("make", [of_pattern, of_clause, of_windows])
+def test_a_query_begins_from_a_savepoint(spark: SparkSession, tmp_path: Path, make: Callable[..., Any]) -> None:
+    """The first start makes the checkpoint; later ones go on, also if the savepoint is gone; another savepoint is refused."""
+    whole, moved = Query(spark, tmp_path / "whole", make), Query(spark, tmp_path / "moved", make)
+    for number, rows in enumerate(parts()):
+        whole.write(number, rows)
+        moved.write(number, rows)
+        if number == 1:
+            moved.run("first", drain=False, key_groups=3)
+            for name in ("savepoint", "other"):
+                create_savepoint(spark, str(moved.folder / "first"), str(tmp_path / name))
+        elif number == 3:
+            moved.run("second", drain=False, key_groups=4, from_savepoint=str(tmp_path / "savepoint"))
+            with pytest.raises(StateError, match=r"was not made from the savepoint .*other"):
+                moved.run("second", drain=False, from_savepoint=str(tmp_path / "other"))
+            with pytest.raises(StateError, match="began without a savepoint"):
+                moved.run("first", drain=False, from_savepoint=str(tmp_path / "savepoint"))
+            if make is of_clause:
+                rescale_checkpoint(spark, str(moved.folder / "second"), tasks=1, key_groups=4)
+            shutil.rmtree(tmp_path / "savepoint")
+        elif number > 3:
+            moved.run("second", drain=number == 5, key_groups=4, from_savepoint=str(tmp_path / "savepoint"))
+    whole.run("checkpoint", drain=True)
+    assert moved.rows() == whole.rows()
+    with pytest.raises(StateError, match="there is no savepoint"):
+        moved.run("third", drain=False, from_savepoint=str(tmp_path / "savepoint"))

@@ -20,7 +20,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import STORE, FolderStore
-from asterism.spark.host.evolution import offsets_of_log
+from asterism.savepoints.offset_log import offsets_of_log
 from tests.kit import until
 from tests.spark.streams import Collect, write_file
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from asterism import (
     change_savepoint,
     connect,
     create_savepoint,
+    diff_savepoints,
     forget_keys,
     interval_join,
     match_recognize,
@@ -165,7 +167,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     ),
     "match_recognize, run": (
         lambda spark, **wrong: match_recognize(frame(spark), RISE).run(**{"sinks": {}} | wrong),
-        ["sinks", "checkpoint", "drain", "trigger", "name"],
+        ["sinks", "checkpoint", "drain", "trigger", "name", "from_savepoint"],
     ),
     "sql": (
         lambda spark, **wrong: sql(
@@ -211,13 +213,25 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "window.reduce": (lambda spark, function: windowed(spark).reduce(function), ["function"]),
     "window.run": (
         lambda spark, **wrong: windowed(spark).run(**{"sinks": {}} | wrong),
-        ["sinks", "aggregate", "process", "schema", "reduce", "fold", "checkpoint", "drain", "trigger", "name"],
+        [
+            "sinks",
+            "aggregate",
+            "process",
+            "schema",
+            "reduce",
+            "fold",
+            "checkpoint",
+            "drain",
+            "trigger",
+            "name",
+            "from_savepoint",
+        ],
     ),
     "connect": (connected, ["operator", "inputs", "key_groups", "pages", "drain", "co_partitioned", "events"]),
     "connect.output": (lambda spark, name: connected(spark).output(name), ["name"]),
     "connect.run": (
         lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
-        ["sinks", "checkpoint", "drain", "trigger", "name"],
+        ["sinks", "checkpoint", "drain", "trigger", "name", "from_savepoint"],
     ),
     "interval_join": (
         joined,
@@ -249,7 +263,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "multi_join.late": (lambda spark, input: many_joined(spark).late(input), ["input"]),
     "interval_join.run": (
         lambda spark, **wrong: joined(spark).run(**{"sinks": {}} | wrong),
-        ["sinks", "checkpoint", "drain", "trigger", "name"],
+        ["sinks", "checkpoint", "drain", "trigger", "name", "from_savepoint"],
     ),
     "read_state": (
         lambda spark, **wrong: read_state(**{"spark": spark, "checkpoint": "there/is/none"} | wrong),
@@ -259,13 +273,13 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         lambda spark, **wrong: create_savepoint(
             **{"spark": spark, "checkpoint": "there/is", "target": "/none"} | wrong
         ),
-        ["checkpoint", "target"],
+        ["checkpoint", "target", "store"],
     ),
     "restore_savepoint": (
         lambda spark, **wrong: restore_savepoint(
             **{"spark": spark, "savepoint": "there/is", "checkpoint": "/none", "tasks": 1} | wrong
         ),
-        ["savepoint", "checkpoint", "key_groups", "tasks"],
+        ["savepoint", "checkpoint", "key_groups", "tasks", "store"],
     ),
     "plan_savepoint": (
         lambda spark, **wrong: plan_savepoint(
@@ -304,7 +318,11 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     ),
     "read_savepoint": (
         lambda spark, **wrong: read_savepoint(**{"spark": spark, "savepoint": "none"} | wrong),
-        ["savepoint"],
+        ["savepoint", "operator_id"],
+    ),
+    "diff_savepoints": (
+        lambda spark, **wrong: diff_savepoints(**{"spark": spark, "before": "none", "after": "none"} | wrong),
+        ["before", "after"],
     ),
     "rescale_checkpoint": (
         lambda spark, **wrong: rescale_checkpoint(
@@ -332,6 +350,7 @@ def test_wrong_types_give_errors_of_asterism(spark: SparkSession) -> None:
                 except Exception as error:
                     raw.append(f"{name}: {parameter}={value!r:.60}: {type(error).__name__}: {error!s:.80}")
     assert raw == []
+    assert not any(Path(folder).exists() for folder in ("text", "there", "none"))
 
 
 def test_a_column_is_no_option(spark: SparkSession) -> None:

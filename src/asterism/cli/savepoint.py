@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,13 @@ from asterism.cli.common.local_spark import local_spark
 from asterism.cli.common.terminal import errors_explained, status_line
 from asterism.cli.savepoint_changes import drop_partial_matches, forget, remove_former, undo
 from asterism.cli.savepoint_plan import change, plan
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from asterism.savepoints.differences import ChangedValue, SavepointDifferences
+
+_WIDTH = 120
+"""Maximum length of a value."""
 
 
 @click.group(name="savepoint")
@@ -76,6 +84,54 @@ def show(savepoint: str, as_json: bool) -> None:
     if document["operator"] is not None:
         del document["operator"]["definition"]
     click.echo(json.dumps(document, ensure_ascii=False))
+
+
+@savepoint.command(name="diff")
+@click.argument("before")
+@click.argument("after")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def diff(before: str, after: str, as_json: bool) -> None:
+    """Show what distinguishes the savepoint AFTER from BEFORE: positions, watermarks, the definition, rules, and the keys whose
+    state is new, removed or changed.
+    """
+    from asterism.spark.savepoints.comparing import diff_savepoints
+
+    with errors_explained(), local_spark() as spark, status_line("comparing the savepoints"):
+        differences = diff_savepoints(spark, before, after)
+    if as_json:
+        click.echo(json.dumps(differences.to_dict(), ensure_ascii=False))
+    else:
+        click.echo("\n".join(lines_of(differences)))
+
+
+def lines_of(differences: SavepointDifferences) -> Iterator[str]:
+    """The differences for a terminal."""
+    if not differences:
+        yield "no differences"
+        return
+    for difference in (*differences.query, *differences.sources):
+        yield _line("", difference)
+    for operator in differences.operators:
+        if operator:
+            yield f"operator {operator.operator_id}"
+        for name, found in (
+            ("", operator.definition),
+            ("watermark of ", operator.watermarks),
+            ("rule ", operator.rules),
+        ):
+            for difference in found:
+                yield _line(f"  {name}", difference)
+        for table in operator.tables:
+            if table.added or table.removed or table.changed:
+                yield (
+                    f"  {table.table}: {table.before:,} before, {table.after:,} after; {table.added:,} added, "
+                    f"{table.removed:,} removed, {table.changed:,} changed"
+                )
+
+
+def _line(prefix: str, difference: ChangedValue) -> str:
+    before, after = ("-" if value is None else one_line(str(value), _WIDTH) for value in difference[1:])
+    return f"{prefix}{one_line(difference.name, _WIDTH)}: {before} -> {after}"
 
 
 def _show(text: str) -> None:

@@ -112,6 +112,7 @@ class ArrowPatternStream(PatternStream[pa.Table]):
     def _run(
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> None:
+        options.check_of_table()
         check_table(self.stream)
         options.check_of_table()
         write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)

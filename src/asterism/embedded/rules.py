@@ -80,6 +80,7 @@ class ArrowPatternProcessorStream(PatternProcessorStream[pa.Table]):
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions, without: frozenset[str]) -> None:
         check_table(self.stream)
+        options.check_of_table()
         operator = self._checked_operator(self._current_rules(without), sinks, without)
         write(operator.output_schemas, lambda: self._rows(operator), sinks)
 

@@ -68,6 +68,7 @@ class ArrowJoin:
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> None:
         self._check_tables()
+        options.check_of_table()
         operator = self._operator(late)
         write(operator.output_schemas, lambda: run_inputs(operator, self._tables), sinks)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from asterism.errors import NewerStateError, StateError
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.key_groups import Summary
 
-FORMAT = 1
+FORMAT = 2
 """Rises when a savepoint of this release could not be restored by an earlier one."""
+_ONE_OPERATOR = 1
+"""The format of the savepoint of a query with one operator, which earlier releases restore."""
 MANIFEST = "manifest.json"
 SEAM = "history.json"
 """The file of a savepoint that was made from a table: ``until``, in microseconds."""
@@ -40,6 +42,54 @@ class QueryPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamOperator:
+    """An operator before the last one of a query.
+
+    :ivar folder: that of its tables in the savepoint
+    :ivar time_mode, key_groups, summary, counts: as in :class:`Manifest`
+    """
+
+    folder: str
+    time_mode: str
+    key_groups: int
+    summary: Summary | None
+    counts: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": self.folder,
+            "time_mode": self.time_mode,
+            "key_groups": self.key_groups,
+            "counts": dict(self.counts),
+            "operator": _operator_to_dict(self.summary),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> UpstreamOperator:
+        return cls(
+            document["folder"],
+            document["time_mode"],
+            int(document["key_groups"]),
+            _summary_of(document["operator"]),
+            document["counts"],
+        )
+
+
+def _operator_to_dict(summary: Summary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    definition = summary.definition
+    encoded = base64.b64encode(definition.to_bytes()).decode()
+    return {"kind": definition.kind.value, "definition": encoded, **summary.to_dict()}
+
+
+def _summary_of(operator: Mapping[str, Any] | None) -> Summary | None:
+    if operator is None:
+        return None
+    return Summary.from_dict(StateDefinition.from_bytes(base64.b64decode(operator["definition"])), operator)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """
     :ivar spark, asterism: the versions that wrote it
@@ -48,6 +98,7 @@ class Manifest:
     :ivar tasks: the number of stateful tasks
     :ivar summary: None: there was no state, as after a drain
     :ivar counts: the number of keys, and of the events of each input that wait
+    :ivar upstream: the operators before the last one, in the order of Spark's numbers, which begin at the last one
     """
 
     asterism: str
@@ -59,11 +110,12 @@ class Manifest:
     tasks: int
     summary: Summary | None
     counts: Mapping[str, int]
+    upstream: Sequence[UpstreamOperator] = ()
 
     def to_json(self) -> str:
         position = self.position
         document: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT if self.upstream else _ONE_OPERATOR,
             "asterism": self.asterism,
             "spark": self.spark,
             "created": self.created,
@@ -79,16 +131,20 @@ class Manifest:
             "key_groups": self.key_groups,
             "tasks": self.tasks,
             "counts": dict(self.counts),
-            "operator": None,
+            "operator": _operator_to_dict(self.summary),
         }
-        if self.summary is not None:
-            definition = self.summary.definition
-            document["operator"] = {
-                "kind": definition.kind.value,
-                "definition": base64.b64encode(definition.to_bytes()).decode(),
-                **self.summary.to_dict(),
-            }
+        if self.upstream:
+            document["upstream"] = [operator.to_dict() for operator in self.upstream]
         return json.dumps(document, indent=2, ensure_ascii=False)
+
+    def check_single(self) -> None:
+        """:raises StateError: it is the savepoint of a query with several operators"""
+        if self.upstream:
+            raise StateError(
+                "the savepoint is that of a query with several operators",
+                f"It has {1 + len(self.upstream)}.",
+                "savepoints of queries with one operator can be changed",
+            )
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str) -> Manifest:
@@ -104,11 +160,7 @@ class Manifest:
                     place,
                     f"restore it with Asterism {document.get('asterism')} or later",
                 )
-            query, operator = document["query"], document["operator"]
-            summary = None
-            if operator is not None:
-                definition = StateDefinition.from_bytes(base64.b64decode(operator["definition"]))
-                summary = Summary.from_dict(definition, operator)
+            query, summary = document["query"], _summary_of(document["operator"])
             planned = None if query["planned"] is None else "\n".join(query["planned"])
             offsets, commit = ("\n".join(query[name]) for name in ("offsets", "commit"))
             position = QueryPosition(
@@ -124,6 +176,7 @@ class Manifest:
                 int(document["tasks"]),
                 summary,
                 document["counts"],
+                tuple(map(UpstreamOperator.from_dict, document.get("upstream", ()))),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(f"there is no savepoint in {place}", f"{MANIFEST}: {error}", _NO_SAVEPOINT) from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from asterism.errors import StateError
 
-_NAMED = re.compile(r"([\w.-]+:)(\{.*)")
+_NAMED = re.compile(r"([\w.-]+:)(.*)")
 
 
 def is_control(offset: Any) -> bool:
@@ -22,37 +22,62 @@ def is_control(offset: Any) -> bool:
     return isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset
 
 
-def _parsed(line: str) -> tuple[str, Any]:
-    """(the name before an offset, the offset; None if it is no JSON)."""
+def _named(line: str) -> tuple[str, str]:
+    """(the name before an offset with a colon, the offset)."""
     named = _NAMED.fullmatch(line)
-    name, text = ("", line) if named is None else named.groups()
+    return ("", line) if named is None else (named[1], named[2])
+
+
+def _document(text: str) -> Any:
+    """An offset; None: there is none yet, or it is not JSON."""
     try:
-        return name, json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return name, None
+        return None
 
 
-def key_groups_in(log: str) -> list[int]:
-    """The number of key groups of each operator.
+def offsets_of_log(text: str) -> list[Any]:
+    """The offsets in a file of Spark's offset log, one for each source: None if there is no offset yet, or if it is not JSON.
+    In version 2 of the log, which queries with named sources have, each follows the name of its source.
+
+    >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
+    [{'logOffset': 3}, None]
+    >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders_2:{"logOffset": 3}\\npayments:-\\norders:{"logOffset": 5}')
+    [{'logOffset': 5}, {'logOffset': 3}, None]
+    """
+    version, _, *lines = text.splitlines()
+    if version != "v1":  # in any order; the names of control sources have the number of the operator
+        lines = [offset for _, offset in sorted(map(_named, lines), key=lambda part: (len(part[0]), part[0]))]
+    return [_document(line) for line in lines]
+
+
+def key_groups_in(log: str, fingerprint: bytes | None = None) -> int:
+    """The number of key groups of an operator.
+
+    :param fingerprint: that of the operator, which is needed if there are several
 
     >>> key_groups_in('v1\\n{}\\n{"logOffset": 3}\\n{"messages": 0, "keyGroups": 8, "definition": "a7"}')
-    [8]
+    8
     """
-    offsets = [_parsed(line)[1] for line in log.splitlines()[2:]]
-    return [offset["keyGroups"] for offset in offsets if is_control(offset)]
+    offsets = [offset for offset in offsets_of_log(log) if is_control(offset)]
+    of_operator = [each for each in offsets if fingerprint is not None and each["definition"] == fingerprint.hex()]
+    return max(int(offset["keyGroups"]) for offset in of_operator or offsets)
 
 
-def with_key_groups(log: str, key_groups: int) -> str:
-    """An offset log of a query with another number of key groups.
+def with_key_groups(log: str, key_groups: int | None) -> str:
+    """An offset log of a query whose operators have another number of key groups; None: as many as before.
 
     >>> log = 'v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n{"messages": 0, "keyGroups": 8, "definition": "a7"}'
     >>> print(with_key_groups(log, 32).splitlines()[-1])
     {"messages": 0, "keyGroups": 32, "definition": "a7"}
     """
+    if key_groups is None:
+        return log
     version, head, *lines = log.splitlines()
     changed = []
     for line in lines:
-        name, offset = _parsed(line)
+        name, text = _named(line)
+        offset = _document(text)
         changed.append(name + json.dumps(offset | {"keyGroups": key_groups}) if is_control(offset) else line)
     return "\n".join([version, head, *changed])
 
@@ -71,7 +96,12 @@ def with_watermark_of(commit: str, other: str) -> str:
     """
     try:
         version, head, *lines = commit.splitlines()
-        watermark = json.loads(other.splitlines()[1])["nextBatchWatermarkMs"]
+        watermark = watermark_in(other)
         return "\n".join([version, json.dumps(json.loads(head) | {"nextBatchWatermarkMs": watermark}), *lines])
     except (ValueError, KeyError, IndexError, TypeError):
         raise StateError("the commit log of the checkpoint cannot be read", other[:200]) from None
+
+
+def watermark_in(commit: str) -> int:
+    """Spark's watermark in a commit log, in milliseconds."""
+    return int(json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"])

@@ -234,6 +234,7 @@ class _StreamJoin(Generic[Rows]):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        from_savepoint: str | None = None,
     ) -> StreamingQuery | None:
         """Write the joined rows and the late rows to sinks, by output. They are computed only once, as in
         :meth:`asterism.PatternStream.run`.
@@ -241,7 +242,14 @@ class _StreamJoin(Generic[Rows]):
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
         options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
         expect_outputs(sinks, [JOINED, *self._late_outputs])
         late = [output for output in self._late_outputs if output in sinks]

@@ -121,6 +121,7 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
         without: Iterable[str] = (),
+        from_savepoint: str | None = None,
     ) -> StreamingQuery | None:
         """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. A stream requires
         a checkpoint. The store is in the checkpoint unless *store* was given.
@@ -128,10 +129,18 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         :param without: the processors to exclude, by ``id`` (all versions) or ``id@version``. They are not evaluated, not
             even in a micro-batch that failed and is repeated, so that a query can continue after a processor has made it
             fail. Versions that were in force stay disabled in later runs until the next version.
+        :param from_savepoint: as there. The sets of rules are those of the savepoint.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
         options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
         return self._run(sinks, options, checked_names(without))
 

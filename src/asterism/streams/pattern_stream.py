@@ -197,6 +197,7 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        from_savepoint: str | None = None,
         **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write outputs (``matches``, ``timed_out``, ``late``, and those of a match function) to sinks. They are computed only
@@ -215,13 +216,23 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         :param drain: whether to end the stream after all available data has been processed. Default: True without a trigger;
             with one, as in :meth:`CEP.pattern`
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
+        :param from_savepoint: the savepoint with which a new checkpoint begins: the query continues where the other one was
+            stopped. Later starts with the same argument continue with the checkpoint. See docs/savepoints.md.
         :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
         :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
+        :raises StateError: there is no such savepoint, or the checkpoint exists and was not made from it
         :raises AsterismError: the query failed with this error, which Spark's exception contains
         """
         options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
         expect_options("run", begin, BeginOptions)
         options = replace(options, history=History.checked(**begin))

@@ -168,6 +168,7 @@ class RowPatternStream(Generic[Rows]):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        from_savepoint: str | None = None,
         **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write the outputs ``matches`` and ``late`` to sinks. They are computed only once, as in
@@ -178,7 +179,14 @@ class RowPatternStream(Generic[Rows]):
         :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
         """
         options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
         expect_options("run", begin, BeginOptions)
         options = replace(options, history=History.checked(**begin))

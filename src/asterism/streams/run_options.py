@@ -87,6 +87,7 @@ class RunOptions:
     :param drain: whether the query ends its input
     :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
     :param history: what is read before the stream
+    :param from_savepoint: the savepoint that the query begins with
     """
 
     checkpoint: str | None
@@ -95,6 +96,7 @@ class RunOptions:
     name: str | None
     key_groups: int | None
     history: History | None = None
+    from_savepoint: str | None = None
 
     @classmethod
     def checked(
@@ -107,6 +109,7 @@ class RunOptions:
         *,
         with_trigger: bool,
         key_groups: int | None,
+        from_savepoint: Any = None,
     ) -> RunOptions:
         """The arguments of a user.
 
@@ -121,6 +124,7 @@ class RunOptions:
             StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
         )
         expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
+        expect(StreamDefinitionError, from_savepoint, str | PathLike | None, "the savepoint must be a location")
         if not sinks:
             raise StreamDefinitionError(
                 "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
@@ -140,11 +144,16 @@ class RunOptions:
                 "Its first micro-batch would end the input, and the events after that would be lost.",
                 'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
             )
-        return cls(checkpoint, drain, trigger, name, key_groups)
+        begin = None if from_savepoint is None else str(from_savepoint)
+        return cls(checkpoint, drain, trigger, name, key_groups, from_savepoint=begin)
 
     def check_of_table(self) -> None:
         """:raises StreamDefinitionError: these are not options of a run over a table, which has no state"""
         if self.history is not None:
             raise StreamDefinitionError(
                 "a run over a table has no history", "A history comes before a stream of Spark.", "unite the two tables"
+            )
+        if self.from_savepoint is not None:
+            raise StreamDefinitionError(
+                "a run over a table cannot start from a savepoint", hint="from_savepoint= is for streams of Spark"
             )

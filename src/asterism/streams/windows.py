@@ -304,6 +304,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        from_savepoint: str | None = None,
         **contents: Unpack[RunContents],
     ) -> StreamingQuery | None:
         """Write the outputs ``results`` and ``late``, and those that a window function declares, to sinks. They are computed
@@ -323,7 +324,14 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         begin = {name: contents[name] for name in BeginOptions.__annotations__ if name in contents}  # type: ignore[literal-required]
         of_results = {name: value for name, value in contents.items() if name not in begin}
         options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
         options = replace(options, history=History.checked(**begin))
         build, operator = self._of_outputs(sinks, cast("ResultOptions", of_results), schema)

@@ -24,6 +24,7 @@ from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.keyed_stream import BroadcastStream, Stream
 from asterism.spark.host.several_inputs import keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.host.stateful import Use, batch_results
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.hosts import check_on_spark
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import check_use
@@ -135,13 +136,15 @@ class OperatorStream(OperatorOutputs):
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        from_savepoint: str | None = None,
     ) -> StreamingQuery | None:
         """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`.
 
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
-        options = self._run_options(sinks, checkpoint, drain, trigger, name)
+        options = self._run_options(sinks, checkpoint, drain, trigger, name, from_savepoint)
         expect_outputs(sinks, self.operator.output_schemas)
+        begin_from_savepoint(self.spark, options, streaming=self.streaming)
         return self._write(self.operator, self._results, sinks, options)
 
     # ------------------------------------------------------------------ plans

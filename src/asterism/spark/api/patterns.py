@@ -48,6 +48,7 @@ from asterism.spark.host.stateful import (
 from asterism.spark.host.times import event_micros
 from asterism.spark.rules.rules import SparkPatternProcessorStream
 from asterism.spark.savepoints.bootstrapping import with_savepoint
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.spark.session.settings import of_expressions
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import ProcessorOptions, check_given, rule_options
@@ -133,6 +134,7 @@ class SparkPatternStream(PatternStream[DataFrame], OperatorOutputs):
         self, operator: CepOperator, projections: Projections, sinks: Mapping[str, Sink], options: RunOptions
     ) -> StreamingQuery | None:
         options = with_savepoint(self.spark, options)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
         return self._write(operator, partial(self._results, operator), sinks, options, projections=projections)
 
     def _output(self, operator: CepOperator, projections: Projections, name: str) -> DataFrame:

@@ -52,6 +52,7 @@ from asterism.spark.host.stateful import (
     stateful,
 )
 from asterism.spark.savepoints.bootstrapping import with_savepoint
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.spark.session.settings import of_expressions
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.streams.keyed_stream import KeyedStream
@@ -126,6 +127,7 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         outputs, options = list(sinks), with_savepoint(self.spark, options)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
         return self._write(
             self._operator(outputs), partial(self._results, outputs), sinks, options, projections=self._projections
         )

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.spark.host.execution import Sink, run_frame
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.run_options import RunOptions
 
 _HINT = 'run(asterism.sql("SELECT ...", spark), sink, checkpoint=path), where sink(df, batch_id) writes rows'
@@ -24,6 +25,7 @@ def run(
     drain: bool | None = None,
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
+    from_savepoint: str | None = None,
 ) -> StreamingQuery | None:
     """Write the rows of *df*, the result of :func:`asterism.sql`, an output of an operator, or what was made of them, to *sink*.
 
@@ -39,6 +41,7 @@ def run(
         and the state is empty. Default: True without a trigger, False with one.
     :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
     :param name: the name of the query
+    :param from_savepoint: see :meth:`asterism.PatternStream.run`
     :return: the running query if *trigger* was given; otherwise None, after the query has ended
     :raises StreamDefinitionError: an argument is invalid
     :raises CheckpointRequiredError: a stream without a checkpoint
@@ -56,7 +59,9 @@ def run(
         name,
         with_trigger=False,
         key_groups=None,
+        from_savepoint=from_savepoint,
     )
+    begin_from_savepoint(df.sparkSession, options, streaming=df.isStreaming)
     if not df.isStreaming:
         for each in sinks:
             each(df, 0)

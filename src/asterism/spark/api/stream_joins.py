@@ -23,6 +23,7 @@ from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
@@ -101,6 +102,7 @@ class SparkJoin(OperatorOutputs):
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         operator = self._operator(late)
+        begin_from_savepoint(self.spark, options, streaming=self.streaming)
         return self._write(operator, partial(self._results, operator, late), sinks, options)
 
     def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> NoReturn:

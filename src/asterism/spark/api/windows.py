@@ -22,6 +22,7 @@ from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.stateful import Use, at_seam, bounded, hashed, history_results, key_group_of, packed, stateful
 from asterism.spark.savepoints.bootstrapping import with_savepoint
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
 from asterism.streams.windows import NO_CONTENTS, Build, WindowedStream
@@ -87,6 +88,7 @@ class SparkWindowedStream(WindowedStream[DataFrame], OperatorOutputs):
         self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions
     ) -> StreamingQuery | None:
         options = with_savepoint(self.spark, options)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
         return self._write(operator, partial(self._results, build, operator), sinks, options)
 
     def _bound(self, build: Build, measures: Any = None) -> WindowOperator:

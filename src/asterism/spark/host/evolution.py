@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -14,7 +13,7 @@ from asterism.errors import StateError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.state.group_header import other_query
 from asterism.rules.matching.operator import DynamicCepOperator
-from asterism.savepoints.offset_log import is_control
+from asterism.savepoints.offset_log import is_control, offsets_of_log
 from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import check_key_groups_of
 from asterism.spark.session.checkpoints import local_folder
@@ -67,28 +66,6 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
     if not logs:
         return []
     return [offset for offset in offsets_of_log(logs[max(logs)]) if is_control(offset)]
-
-
-def offsets_of_log(text: str) -> list[Any]:
-    """The offsets in a file of Spark's offset log, one for each source: None if there is no offset yet, or if it is not JSON.
-    In version 2 of the log, which queries with named sources have, each follows the name of its source.
-
-    >>> offsets_of_log('v1\\n{"batchWatermarkMs": 0}\\n{"logOffset": 3}\\n-')
-    [{'logOffset': 3}, None]
-    >>> offsets_of_log('v2\\n{"batchWatermarkMs": 0}\\norders_2:{"logOffset": 3}\\npayments:-\\norders:{"logOffset": 5}')
-    [{'logOffset': 5}, {'logOffset': 3}, None]
-    """
-    version, _, *lines = text.splitlines()
-    if version != "v1":  # in any order; the names of control sources have the number of the operator
-        named = [line.partition(":") for line in lines]
-        lines = [offset for _, _, offset in sorted(named, key=lambda part: (len(part[0]), part[0]))]
-    documents: list[Any] = []
-    for line in lines:
-        document = None
-        with suppress(ValueError):
-            document = json.loads(line)
-        documents.append(document)
-    return documents
 
 
 def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:

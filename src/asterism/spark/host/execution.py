@@ -69,10 +69,19 @@ class OperatorOutputs:
         """The streams that the inputs of the operator are connected to: the only one, unless a subclass has several."""
         return [self.stream]
 
-    def _run_options(self, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> RunOptions:
+    def _run_options(
+        self, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any, from_savepoint: Any
+    ) -> RunOptions:
         """The arguments of ``run``; see :meth:`RunOptions.checked`."""
         return RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+            sinks,
+            checkpoint,
+            drain,
+            trigger,
+            name,
+            with_trigger=self.drain,
+            key_groups=self.key_groups,
+            from_savepoint=from_savepoint,
         )
 
     def _as_dataframe(

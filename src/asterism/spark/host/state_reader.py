@@ -191,12 +191,13 @@ def operators_in(spark: SparkSession, checkpoint: str) -> list[Row]:
         ) from None
 
 
+def is_of_asterism(operator: Row) -> bool:
+    """Whether a row of :func:`operators_in` is an operator of Asterism."""
+    return operator.operatorName.startswith(_OPERATORS) and '"header"' in (operator.operatorProperties or "")
+
+
 def _chosen(checkpoint: str, operators: Iterable[Row], operator_id: int | None) -> Row:
-    ours = {
-        int(row.operatorId): row
-        for row in operators
-        if row.operatorName.startswith(_OPERATORS) and '"header"' in (row.operatorProperties or "")
-    }
+    ours = {int(row.operatorId): row for row in operators if is_of_asterism(row)}
     if not ours:
         raise StateError(f"there is no state of Asterism in {checkpoint}", hint=_PLACE)
     if operator_id is None and len(ours) == 1:

@@ -33,6 +33,7 @@ from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.progress.rule_progress import CountedQuery, count
 from asterism.spark.rules.rule_source import Payload
+from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.settings import hadoop_settings, resolved
 from asterism.streams.keyed_stream import KeyedStream
@@ -77,6 +78,7 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
         streaming, checkpoint = self.stream.df.isStreaming, options.checkpoint
         if streaming:
             check_checkpoint(checkpoint)
+        begin_from_savepoint(self.spark, options, streaming=streaming, store=self.store)
         store = self._store(checkpoint) if streaming else self._current_rules(without)
         operator = self._checked_operator(store, sinks, without)
         counted: list[CountedQuery] = []

@@ -16,6 +16,7 @@ from asterism.errors import StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
 from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, QueryPosition
+from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.savepoints.creating import PARQUET, SavepointTables, summary_of
 from asterism.spark.savepoints.folders import StoredFolder
@@ -108,7 +109,7 @@ def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:
 
     def pages(key_groups: int) -> DataFrame:
         with settings(spark, PARQUET):
-            return pages_of_groups(spark, stored, key_groups)
+            return pages_of_groups(spark, stored.operators[LAST_OPERATOR], key_groups)
 
     until = json.loads(seam)["until"] if history.until is None else history.until
     return replace(options, history=replace(history, until=until, pages=pages))

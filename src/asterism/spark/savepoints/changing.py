@@ -147,6 +147,7 @@ class _SavepointChange:
         if text is None:
             raise no_savepoint(savepoint)
         self._manifest = Manifest.from_json(text, savepoint)
+        self._manifest.check_single()
         summary = self._manifest.summary
         self._change = None if summary is None else change_of(self._manifest, summary, definition, renamed, measures)
 

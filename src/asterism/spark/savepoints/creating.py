@@ -37,14 +37,15 @@ from asterism.savepoints.key_groups import (
 )
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
+from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition, UpstreamOperator
 from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in
 from asterism.savepoints.plain_types import as_plain, plain_schema
 from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark.host.column_types import spark_schema
+from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.partitioning import group_of, label
-from asterism.spark.host.state_reader import StateReader, operators_in, read_state
+from asterism.spark.host.state_reader import StateReader, is_of_asterism, operators_in, read_state
 from asterism.spark.host.stateful import group_column
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
@@ -53,6 +54,8 @@ from asterism.spark.session.leases import leased, runs_here
 from asterism.spark.session.settings import hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
+INCOMPLETE = "incomplete.json"
+"""The file of a folder in which a savepoint is being written, or was not written to its end."""
 ROWS = "keys"
 """The folder of the state by key. Those of waiting events and broadcast state have the names of inputs and states in them."""
 PARQUET = {
@@ -70,83 +73,114 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     number of key groups, at another place, or for another version of Spark.
 
     The folder has Parquet files with a row for each key, each event that waits, and each entry of broadcast state; and
-    ``manifest.json``, which is written last. The checkpoint does not change.
+    ``manifest.json``, which is written last. The checkpoint does not change. If the process ends before this returns, call it
+    again.
 
-    :param checkpoint: the checkpoint location of a query with one operator, which is not running
+    :param checkpoint: the checkpoint location of a query with one operator or several, which is not running
     :param target: a new folder
     :param store: the ``store`` of a query with rules whose sets are not in its checkpoint. Without it, the savepoint does not
         contain the sets, and the new query needs the same store.
-    :raises StateError: there is no such checkpoint; it belongs to a query with several stateful operators; release
+    :raises StateError: there is no such checkpoint; it belongs to a query with stateful operators of Spark; release
         0.1.0 has written its state; it runs; or *target* has files
     :raises CheckpointInUseError: another process runs the query
 
     Source: Flink, Savepoints (canonical format). docs/savepoints.md has a runnable example.
     """
     expect(StateError, spark, SparkSession, "create_savepoint needs a SparkSession")
-    for location, what in ((checkpoint, "checkpoint"), (target, "target")):
-        expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
+    for location, what in ((checkpoint, "checkpoint"), (target, "target"), (store, "store")):
+        if location is not None or what != "store":
+            expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
     source = StoredFolder.of(spark, current_checkpoint(spark, resolved(spark, checkpoint)))
     folder = StoredFolder.of(spark, target)
-    if folder.names():
+    names = folder.names()
+    if names and (MANIFEST in names or INCOMPLETE not in names):
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
     sets = StoredFolder.of(spark, checkpoint) / STORE if store is None else StoredFolder.of(spark, store)
     if store is not None and not sets.names():
         raise StateError(f"there are no sets of rules in {store}", hint="store= of the query")
-    _check_operators(spark, source.location)  # before a lease is written there
+    _checked_operators(spark, source.location)  # before a lease is written there
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
+        folder.write(INCOMPLETE, json.dumps({"checkpoint": checkpoint}))
+        for name in names:  # of a call that was interrupted
+            if name != INCOMPLETE:
+                (folder / name).delete()
+                folder.delete_file(name)
         _create(spark, source, folder, sets)
 
 
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:
-    """:param store: where the sets of rules are, if there are any"""
-    state = read_state(spark, source.location)
-    position = _position(source, state)
-    key_groups = key_groups_in(position.offsets)[-1]
+    """:param store: where the sets of rules of the last operator are, if it has some"""
+    numbers = _checked_operators(spark, source.location)
+    position = _position(source, read_state(spark, source.location, operator_id=LAST_OPERATOR))
+    last, *upstream = [
+        _written(spark, source, folder if number == LAST_OPERATOR else folder / f"operator-{number}", number, store)
+        for number in numbers
+    ]
+    if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
+        raise StateError(
+            "the query runs: it has begun a micro-batch while its savepoint was written",
+            hint="stop it, and remove the folder of this savepoint",
+        )
+    manifest = Manifest(
+        version("asterism"),
+        spark.version,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        position,
+        last.time_mode,
+        last.key_groups,
+        numbers[LAST_OPERATOR],
+        last.summary,
+        last.counts,
+        tuple(upstream),
+    )
+    (source / "sources").copy_to(folder / "sources")
+    if store.names():
+        wait_for_counts(store.location)
+        store.copy_to(folder / STORE)
+    folder.replace(MANIFEST, manifest.to_json())
+    folder.delete_file(INCOMPLETE)
+
+
+def _written(
+    spark: SparkSession, source: StoredFolder, folder: StoredFolder, number: int, store: StoredFolder
+) -> UpstreamOperator:
+    """Write the state of the operator with a number of Spark to *folder*."""
+    state = read_state(spark, source.location, operator_id=number)
     headers, summary = summary_of(state)
+    log = (source / "offsets").read(str(state.batch_id)) or ""
+    key_groups = key_groups_in(log, None if summary is None else summary.fingerprint)
     rules = _rules(spark, state, summary, key_groups, store)
     counts = {}
     if summary is not None:
         written = SavepointTables(spark, folder, state, summary, headers, key_groups, rules)
         with settings(spark, PARQUET):
             counts = written.all()
-    if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
-        raise StateError(
-            "the query runs: it has begun a micro-batch while its savepoint was written",
-            hint="stop it, and remove the folder of this savepoint",
-        )
-    [operator] = operators_in(spark, source.location)
-    mode = json.loads(operator.operatorProperties)["timeMode"]
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = Manifest(
-        version("asterism"),
-        spark.version,
-        now,
-        position,
-        mode,
-        key_groups,
-        int(operator.numPartitions),
-        summary,
-        counts,
-    )
-    (source / "sources").copy_to(folder / "sources")
     if rules is not None:
         folder.write(RULES, rules.to_json())
-        wait_for_counts(store.location)
-    store.copy_to(folder / STORE)
-    folder.write(MANIFEST, manifest.to_json())
+    [mode] = [
+        json.loads(row.operatorProperties)["timeMode"]
+        for row in operators_in(spark, source.location)
+        if int(row.operatorId) == number
+    ]
+    return UpstreamOperator(folder.location.rpartition("/")[2], mode, key_groups, summary, counts)
 
 
-def _check_operators(spark: SparkSession, checkpoint: str) -> None:
-    operators = operators_in(spark, checkpoint)
-    if len(operators) > 1:
-        names = ", ".join(sorted(row.operatorName for row in operators))
+def _checked_operators(spark: SparkSession, checkpoint: str) -> dict[int, int]:
+    """The stateful operators of a query by Spark's numbers, the last one first, and how many tasks each has.
+
+    :raises StateError: there is one of Spark itself
+    """
+    rows = operators_in(spark, checkpoint)
+    others = sorted(row.operatorName for row in rows if not is_of_asterism(row))
+    if others:
         raise StateError(
-            "the query has several stateful operators",
-            f"Operators: {names}",
-            "there are savepoints of queries with one operator",
+            "the query has stateful operators of Spark itself",
+            f"Operators: {', '.join(others)}",
+            "there are savepoints of queries whose state is Asterism's",
         )
+    return {int(row.operatorId): int(row.numPartitions) for row in sorted(rows, key=lambda row: int(row.operatorId))}
 
 
 def _position(source: StoredFolder, state: StateReader) -> QueryPosition:

@@ -7,8 +7,9 @@ number of key groups with which no query starts.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,12 @@ from asterism.savepoints.key_groups import (
     write_group,
 )
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+from asterism.savepoints.manifest import MANIFEST, Manifest, UpstreamOperator, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped
 from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark import RESULTS
+from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.host import EVENT_TIME, NO_TIMER, NOW, PROCESSING_TIME, OperatorHost
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.query_settings import start
@@ -56,7 +58,7 @@ from asterism.spark.savepoints.creating import (
 )
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED
-from asterism.spark.session.leases import wait_for_release
+from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
 
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
 
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _EVENTS = "key_group int, input string, rows binary"
-_RESTORING, _SETS = "restoring", "sets"
+RESTORING, SAVEPOINT, _SETS = "restoring", "savepoint", "sets"
+"""In the file of a checkpoint that was made from a savepoint, or is being made; see :data:`RESTORED`."""
 
 
 def restore_savepoint(
@@ -84,7 +87,7 @@ def restore_savepoint(
 
     :param savepoint: the folder that :func:`create_savepoint` has written
     :param checkpoint: a new location
-    :param key_groups: the number of key groups. Default: that of the savepoint
+    :param key_groups: the number of key groups of each operator. Default: that of the savepoint
     :param tasks: the number of stateful tasks, at most one for each key group. Default: that of the savepoint
     :param store: a new folder for the sets of rules, if the query has a ``store``. Default: they are in the checkpoint
     :raises StateError: there is no savepoint, or the checkpoint or the store already exists
@@ -104,6 +107,11 @@ def restore_savepoint(
     write_checkpoint(spark, folder, target, sets, key_groups=key_groups, tasks=tasks)
 
 
+def digest_of(manifest: str) -> str:
+    """What identifies a savepoint, wherever it is."""
+    return hashlib.sha256(manifest.encode()).hexdigest()[:32]
+
+
 def write_checkpoint(
     spark: SparkSession,
     folder: StoredFolder,
@@ -113,61 +121,115 @@ def write_checkpoint(
     key_groups: int | None,
     tasks: int | None,
 ) -> None:
-    """:param sets: where the sets of rules are written; None: they stay where they are"""
-    stored = StoredSavepoint.of(folder)
+    """Make a checkpoint from the savepoint in *folder*, and hold its lease meanwhile.
+
+    :param sets: where the sets of rules are written; None: they stay where they are
+    """
+    stored = StoredSavepoint.of(folder)  # before a lease is written
     if not stored.manifest.position.offsets:
         raise StateError(
             f"the savepoint {folder.location} was made from a table, so it has no positions of sources",
             hint=f'start the query with run(..., history="{folder.location}")',
         )
-    groups = stored.manifest.key_groups if key_groups is None else key_groups
+    most = max(operator.key_groups for operator in stored.operators) if key_groups is None else key_groups
     sets = sets if (folder / STORE).names() else None
-    _prepare(target, folder, sets)
-    if sets is not None:
-        (folder / STORE).copy_to(sets)
-    with settings(spark, PARQUET):
-        _write_state(spark, stored, target, groups, min(tasks or stored.manifest.tasks, groups))
-    _write_logs(stored.manifest, folder, target, groups)
+    with leased(spark, target.location):
+        _prepare(target, folder, sets)
+        if sets is not None:
+            (folder / STORE).copy_to(sets)
+        with settings(spark, PARQUET):
+            _write_state(spark, stored, target, key_groups, min(tasks or stored.manifest.tasks, most))
+        _write_logs(stored.manifest, folder, target, key_groups)
 
 
-def read_savepoint(spark: SparkSession, savepoint: str) -> StateReader:
+def read_savepoint(spark: SparkSession, savepoint: str, *, operator_id: int | None = None) -> StateReader:
     """Read the state in a savepoint as :func:`asterism.read_state` reads that of a query. ``key_groups()`` are those of the
     former checkpoint.
 
     :param savepoint: the folder that :func:`create_savepoint` has written
-    :raises StateError: there is no savepoint, or the query had no state
+    :param operator_id: Spark's number of the operator, as for :func:`asterism.read_state`. Default: the only one
+    :raises StateError: there is no savepoint, the query had no state, or it has several operators
     """
     expect(StateError, spark, SparkSession, "read_savepoint needs a SparkSession")
     expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
+    expect(StateError, operator_id, int | None, "operator_id must be an integer or None", "operator_id=0")
     stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
-    if stored.is_empty:
+    count = len(stored.operators)
+    number = LAST_OPERATOR if operator_id is None else operator_id
+    if (operator_id is None and count > 1) or not 0 <= number < count:
+        raise StateError(
+            f"the query of the savepoint has {count} operators",
+            f"Their numbers are 0 to {count - 1}; 0 is the last one.",
+            "read_savepoint(spark, savepoint, operator_id=0)",
+        )
+    operator = stored.operators[number]
+    if operator.is_empty:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
     with settings(spark, PARQUET):
-        pages = pages_of_groups(spark, stored, stored.manifest.key_groups).drop("timer")
+        pages = pages_of_groups(spark, operator, operator.key_groups).drop("timer")
         is_page = F.col("page") != HEADER
-        return StateReader(pages.where(~is_page), pages.where(is_page), 0, stored.manifest.position.batch_id)
+        return StateReader(pages.where(~is_page), pages.where(is_page), number, stored.manifest.position.batch_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOperator:
+    """The state of an operator in a savepoint: the folder of its tables, and what is not in them."""
+
+    folder: StoredFolder
+    part: Manifest | UpstreamOperator
+    rules: RuleSets | None
+
+    @classmethod
+    def of(cls, folder: StoredFolder, part: Manifest | UpstreamOperator) -> StoredOperator:
+        rules = folder.read(RULES)
+        return cls(folder, part, None if rules is None else RuleSets.from_json(rules, folder.location))
+
+    @property
+    def time_mode(self) -> str:
+        return self.part.time_mode
+
+    @property
+    def key_groups(self) -> int:
+        return self.part.key_groups
+
+    @property
+    def summary(self) -> Summary | None:
+        return self.part.summary
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self.part.counts
+
+    @property
+    def is_empty(self) -> bool:
+        return self.summary is None and self.rules is None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSavepoint:
-    """A savepoint: its folder and the documents in it."""
+    """A savepoint.
+
+    :ivar operators: in the order of Spark's numbers; the last operator of the query is the first one
+    """
 
     folder: StoredFolder
     manifest: Manifest
-    rules: RuleSets | None
+    operators: Sequence[StoredOperator]
+
+    @property
+    def rules(self) -> RuleSets | None:
+        """The rules of the last operator."""
+        return self.operators[LAST_OPERATOR].rules
 
     @classmethod
     def of(cls, folder: StoredFolder) -> StoredSavepoint:
         """:raises StateError: there is no savepoint in the folder"""
-        text, rules = folder.read(MANIFEST), folder.read(RULES)
+        text = folder.read(MANIFEST)
         if text is None:
             raise no_savepoint(folder.location)
         manifest = Manifest.from_json(text, folder.location)
-        return cls(folder, manifest, None if rules is None else RuleSets.from_json(rules, folder.location))
-
-    @property
-    def is_empty(self) -> bool:
-        return self.manifest.summary is None and self.rules is None
+        upstream = [StoredOperator.of(folder / operator.folder, operator) for operator in manifest.upstream]
+        return cls(folder, manifest, [StoredOperator.of(folder, manifest), *upstream])
 
 
 def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder | None) -> None:
@@ -176,15 +238,16 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
     :raises StateError: the checkpoint is that of a query, or *sets* are those of one
     """
     restored: dict[str, str] = {}
-    if target.names():
+    names = [name for name in target.names() if name != FOLDER]
+    if names:
         restored = json.loads(target.read(RESTORED) or "{}")
-        if _RESTORING not in restored:
+        if RESTORING not in restored:
             raise StateError(f"the checkpoint {target.location} already exists", hint="name a new location")
-        for name in target.names():
+        for name in names:
             if name != RESTORED:
                 (target / name).delete()
                 target.delete_file(name)
-    document = {_RESTORING: savepoint.location}
+    document = {RESTORING: savepoint.location}
     if sets is not None:
         document[_SETS] = sets.location
         if restored.get(_SETS) == sets.location:
@@ -198,38 +261,49 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
 
 
 def _write_state(
-    spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int, tasks: int
+    spark: SparkSession, stored: StoredSavepoint, target: StoredFolder, key_groups: int | None, tasks: int
 ) -> None:
-    manifest = stored.manifest
-    pages = spark.createDataFrame([], _PAGES) if stored.is_empty else pages_of_groups(spark, stored, key_groups)
+    """:param key_groups: of each operator; None: as many as it had"""
     configure_state_store(spark)
-    host = _RestoringHost(manifest.time_mode, inline=(manifest.summary is None or (manifest.summary.pages or 1) == 1))
-    results = (
+    # Spark numbers the operators of a union in their order.
+    results = reduce(DataFrame.union, (_written_by(spark, operator, key_groups) for operator in stored.operators))
+    writer = results.writeStream.foreachBatch(_nothing).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", target.location)
+    most = key_groups or max(operator.key_groups for operator in stored.operators)
+    with settings(spark, {PARTITIONS: str(tasks)}):
+        query = start(spark, writer.start, key_groups=most, checkpoint=target.location, in_parts=True)
+    query.awaitTermination()
+
+
+def _written_by(spark: SparkSession, operator: StoredOperator, key_groups: int | None) -> DataFrame:
+    """The results of an operator, of which there are none, that writes the state of an operator."""
+    summary, time_mode = operator.summary, operator.time_mode
+    pages = (
+        spark.createDataFrame([], _PAGES)
+        if operator.is_empty
+        else pages_of_groups(spark, operator, key_groups or operator.key_groups)
+    )
+    host = _RestoringHost(time_mode, inline=(summary is None or (summary.pages or 1) == 1))
+    return (
         bootstrap_source(spark)
         .groupBy(KEY_GROUP)
         .transformWithState(
             statefulProcessor=host,
             outputStructType=parsed(spark, RESULTS),
             outputMode="Append",
-            timeMode=manifest.time_mode,
+            timeMode=time_mode,
             initialState=pages.groupBy(KEY_GROUP),
         )
     )
-    writer = results.writeStream.foreachBatch(_nothing).trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", target.location)
-    with settings(spark, {PARTITIONS: str(tasks)}):
-        query = start(spark, writer.start, key_groups=key_groups, checkpoint=target.location, in_parts=True)
-    query.awaitTermination()
-    wait_for_release(target.location)  # before this process ends
 
 
 def _nothing(rows: DataFrame, batch_id: int) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def pages_of_groups(spark: SparkSession, stored: StoredSavepoint, key_groups: int) -> DataFrame:
+def pages_of_groups(spark: SparkSession, stored: StoredOperator, key_groups: int) -> DataFrame:
     """The pages of all key groups, and their headers."""
-    manifest, summary, rules = stored.manifest, stored.manifest.summary, stored.rules
+    summary, rules = stored.summary, stored.rules
     groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))
     with_labels = groups.select(label_column(F.col(KEY_GROUP), key_groups).alias(KEY_GROUP))
     if summary is None:  # rules without any other state
@@ -239,16 +313,16 @@ def pages_of_groups(spark: SparkSession, stored: StoredSavepoint, key_groups: in
     nothing = F.lit(None).cast("string").alias("input"), F.lit(None).cast("binary").alias("rows")
     waiting = [with_labels.select(KEY_GROUP, *nothing)]
     for name, prepared in definition.inputs.items():
-        if folder_of_waiting(name) in manifest.counts:
+        if folder_of_waiting(name) in stored.counts:
             rows = spark.read.parquet(f"{stored.folder.location}/{folder_of_waiting(name)}")
             if KEY_HASH in rows.columns:
                 rows = rows.withColumn("to", _label(key_groups))
             else:  # every key group gets the events of a broadcast input
                 rows = rows.crossJoin(with_labels.select(F.col(KEY_GROUP).alias("to")))
             waiting.append(_packed(rows, name, prepared))
-    broadcast = {} if rules is not None else _broadcast(spark, manifest, summary, stored.folder)
+    broadcast = {} if rules is not None else _broadcast(spark, stored.counts, summary, stored.folder)
     keys = spark.read.parquet(f"{stored.folder.location}/{ROWS}").withColumn("to", _label(key_groups))
-    mode = manifest.time_mode
+    mode = stored.time_mode
 
     def pages_of(rows: pa.Table, events: pa.Table) -> pa.Table:
         states, store = key_states(definition, rules), MemoryStore()
@@ -328,15 +402,17 @@ def _waiting_of(events: pa.Table, name: str) -> pa.Table | None:
     return pa.concat_tables(parts).sort_by([(KEY_GROUP, "ascending"), (POSITION, "ascending")])
 
 
-def _broadcast(spark: SparkSession, manifest: Manifest, summary: Summary, folder: StoredFolder) -> dict[str, pa.Table]:
+def _broadcast(
+    spark: SparkSession, counts: Mapping[str, int], summary: Summary, folder: StoredFolder
+) -> dict[str, pa.Table]:
     """The entries of all broadcast states; none if all are empty."""
     schemas = broadcast_tables(summary.definition)
-    if not any(folder_of_broadcast(name) in manifest.counts for name in schemas):
+    if not any(folder_of_broadcast(name) in counts for name in schemas):
         return {}
     tables = {}
     for name, schema in schemas.items():
         tables[name] = schema.empty_table()
-        if folder_of_broadcast(name) in manifest.counts:
+        if folder_of_broadcast(name) in counts:
             rows = spark.read.parquet(f"{folder.location}/{folder_of_broadcast(name)}").orderBy(POSITION).toArrow()
             columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
             tables[name] = pa.table(columns, schema=schema)
@@ -362,7 +438,7 @@ class _RestoringHost(OperatorHost):
 # ---------------------------------------------------------------------- logs
 
 
-def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int) -> None:
+def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int | None) -> None:
     """Give the checkpoint the positions of the sources, and the identity of the query."""
     position, offsets, commits = manifest.position, target / "offsets", target / "commits"
     written, commit = offsets.read("0"), commits.read("0")
@@ -375,4 +451,5 @@ def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, 
         offsets.write("1", with_settings_of(with_key_groups(position.planned, key_groups), written))
     target.write("metadata", json.dumps({"id": position.query_id}))
     offsets.write("0", with_settings_of(with_key_groups(position.offsets, key_groups), written))
-    target.write(RESTORED, json.dumps({"batches": position.batches + position.batch_id}))
+    savepoint = {"location": folder.location, "digest": digest_of(folder.read(MANIFEST) or "")}
+    target.replace(RESTORED, json.dumps({"batches": position.batches + position.batch_id, SAVEPOINT: savepoint}))

@@ -89,6 +89,7 @@ class SavepointWriter:
         expect(StateError, spark, SparkSession, "a SavepointWriter needs a SparkSession", _WRITER)
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
         stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
+        stored.manifest.check_single()
         if stored.manifest.summary is None:
             raise StateError(f"the query of the savepoint {savepoint} had no state")
         return cls(spark, stored, stored.manifest.summary)

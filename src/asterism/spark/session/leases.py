@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ SECONDS = "spark.asterism.lease.seconds"
 taken. Default: 20.
 """
 _MAX_REASON = 200
-_MAX_RELEASE, _PAUSE = 10.0, 0.005
-"""Seconds: to wait for a release, and between two checks."""
 
 
 @dataclass
@@ -66,19 +63,22 @@ def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[St
         yield lambda query: None
         return
 
+    is_kept = False
+
     def keep(query: StreamingQuery) -> None:
+        nonlocal is_kept
+        is_kept = True
         with _lock:
             held.starts, held.query = held.starts - 1, query
         threading.Thread(target=_watch, args=(checkpoint, query), name="asterism lease of a query", daemon=True).start()
 
-    query = held.query
     try:
         yield keep
     finally:
-        if held.query is query:  # none was started
+        if not is_kept:
             with _lock:
                 held.starts -= 1
-            _release(checkpoint, query)
+            _release(checkpoint, held.query)
 
 
 def runs_here(checkpoint: str) -> bool:
@@ -86,16 +86,6 @@ def runs_here(checkpoint: str) -> bool:
     with _lock:
         held = _held.get(checkpoint)
         return held is not None and held.query is not None and held.query.isActive
-
-
-def wait_for_release(checkpoint: str) -> None:
-    """Wait until the lease of a query that has ended is released, which a thread does."""
-    until = time.monotonic() + _MAX_RELEASE
-    while time.monotonic() < until and not runs_here(checkpoint):
-        with _lock:
-            if checkpoint not in _held:
-                return
-        time.sleep(_PAUSE)
 
 
 def _started(checkpoint: str) -> _Held | None:
