@@ -285,18 +285,16 @@ def _write_keys(store: StateStore, header: GroupHeader, summary: Summary, states
         one_chunk(rows.column(name)).to_numpy()[order].astype(np.int64)
         for name in (NEXT_EVENT_TIME, NEXT_PROCESSING_TIME)
     ]
-    ends = np.searchsorted(of_rows[order], np.arange(count + 1)).tolist()
-    for index in range(count):
-        begin, size = ends[index], ends[index + 1] - ends[index]
-        if not size:
-            continue
-        part = state.slice(begin, size)
-        fields = dict(zip(states.fields.names, part.flatten(), strict=True))
-        value = states.written(keys.slice(begin, size), fields)
+    sizes = np.bincount(of_rows, minlength=count)
+    used = np.flatnonzero(sizes)
+    ends = np.cumsum(sizes[used])
+    fields = dict(zip(states.fields.names, state.flatten(), strict=True))
+    for index, value in zip(used.tolist(), states.divided(keys, fields, ends.tolist()), strict=True):
         store.write_page(page_number(index, count, fixed=summary.pages is not None), value)
         header.size += len(value)
-        header.next_event_times[index] = max(int(times[0][begin : begin + size].min()), NO_PAGE + 1)
-        header.next_processing_times[index] = int(times[1][begin : begin + size].min())
+    begins = ends - sizes[used]
+    header.next_event_times[used] = np.maximum(np.minimum.reduceat(times[0], begins), NO_PAGE + 1)
+    header.next_processing_times[used] = np.minimum.reduceat(times[1], begins)
 
 
 def _pages_for(rows: pa.Table) -> int:

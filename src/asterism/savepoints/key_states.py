@@ -10,7 +10,8 @@ See docs/decisions/0128.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -79,6 +80,15 @@ class KeyStates(ABC):
     @abstractmethod
     def written(self, keys: pa.Table, state: State) -> bytes:
         """A page of *keys*, each of them once, with their *state*."""
+
+    def divided(self, keys: pa.Table, state: State, ends: Sequence[int]) -> Iterator[bytes]:
+        """Several pages of consecutive *keys*.
+
+        :param ends: where each page ends
+        """
+        for begin, end in pairwise([0, *ends]):
+            part = {name: column.slice(begin, end - begin) for name, column in state.items()}
+            yield self.written(keys.slice(begin, end - begin), part)
 
     def other_pages(self, keys: pa.Table, state: State) -> Iterable[tuple[int, bytes]]:
         """The other pages of a key group, with their numbers."""
@@ -154,7 +164,15 @@ class PatternStates(KeyStates):
             ),
         }
 
+    def divided(self, keys: pa.Table, state: State, ends: Sequence[int]) -> Iterator[bytes]:
+        parts = [np.arange(begin, end) for begin, end in pairwise([0, *ends])]
+        for page in self._page(keys, state).divided(parts):
+            yield page.to_bytes()
+
     def written(self, keys: pa.Table, state: State) -> bytes:
+        return self._page(keys, state).to_bytes()
+
+    def _page(self, keys: pa.Table, state: State) -> Page:
         events, _ = unlisted(state[EVENTS])
         event_at, node_at = (offsets_of(sizes_of(state[name]))[:-1] for name in (EVENTS, self.NODES))
         nodes, of_nodes = numbers_in(state[self.NODES])
@@ -173,7 +191,7 @@ class PatternStates(KeyStates):
         kept = pa.table([cast_to(events.column(f.name), f.type) for f in self.events], schema=self.events)
         if not self.events.names:
             kept = events.select([])
-        return Page(keys, kept, times, positions, nodes, KeyRows(*parts)).to_bytes()
+        return Page(keys, kept, times, positions, nodes, KeyRows(*parts))
 
 
 def owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
