@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
@@ -26,6 +27,7 @@ from asterism import (
     Pattern,
     SessionWindows,
     create_savepoint,
+    diff_savepoints,
     match_recognize,
     read_savepoint,
     read_state,
@@ -33,6 +35,7 @@ from asterism import (
     restore_savepoint,
     window,
 )
+from asterism.cli.main import main
 from asterism.errors import StateError
 from asterism.sinks import FileSink
 from asterism.spark.savepoints import restoring
@@ -223,3 +226,36 @@ def test_a_query_begins_from_a_savepoint(spark: SparkSession, tmp_path: Path, ma
     assert moved.rows() == whole.rows()
     with pytest.raises(StateError, match="there is no savepoint"):
         moved.run("third", drain=False, from_savepoint=str(tmp_path / "savepoint"))
+
+
+def test_savepoints_are_compared(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, of_pattern)
+    names = [str(tmp_path / f"savepoint-{number}") for number in range(3)]
+    query.write(0, parts()[0])
+    query.run("first", drain=False, key_groups=3)
+    create_savepoint(spark, str(tmp_path / "first"), names[0])
+    restore_savepoint(spark, names[0], str(tmp_path / "second"), key_groups=7, tasks=1)
+    create_savepoint(spark, str(tmp_path / "second"), names[1])
+    moved = diff_savepoints(spark, *names[:2])
+    assert {change.name for change in moved.query} <= {"tasks", "micro-batch"}
+    assert [change.name for change in moved.operators[0].definition] == ["key groups"]
+    assert not [table for table in moved.operators[0].tables if table.added or table.removed or table.changed]
+    query.write(1, parts()[1])
+    query.run("second", drain=False)
+    create_savepoint(spark, str(tmp_path / "second"), names[2])
+    grown = diff_savepoints(spark, *names[1:])
+    assert [change.name for change in grown.sources] == ["source 0", "source 1"] or len(grown.sources) == 1
+    assert {change.name for change in grown.operators[0].watermarks} == {"operator", "events"}
+    keys = [
+        {str(row.key): str(row) for row in spark.read.parquet(f"{name}/keys").select("key", "state").collect()}
+        for name in names[1:]
+    ]
+    [of_keys] = [table for table in grown.operators[0].tables if table.table == "keys"]
+    both = keys[0].keys() & keys[1].keys()
+    changed = sum(keys[0][key] != keys[1][key] for key in both)
+    added, removed = len(keys[1].keys() - both), len(keys[0].keys() - both)
+    assert (of_keys.added, of_keys.removed, of_keys.changed) == (added, removed, changed)
+    assert changed
+    arguments = ["savepoint", "diff", *names[1:], "--json"]
+    shown = json.loads(CliRunner().invoke(main, arguments, catch_exceptions=False).stdout)
+    assert shown == json.loads(json.dumps(grown.to_dict()))
