@@ -74,8 +74,9 @@ def read_history(harness: OperatorHarness, rows: list[dict[str, Any]], watermark
     return results
 
 
-@pytest.mark.parametrize("by_time", [False, True], ids=["by position", "by time"])
-@pytest.mark.parametrize("case", OF_EVENTS)
+@pytest.mark.parametrize(
+    ("case", "by_time"), [(case, number % 2 == 0) for number, case in enumerate(OF_EVENTS)], ids=OF_EVENTS
+)
 def test_a_history_and_a_stream_are_one_stream(case: str, by_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asterism.spark.host.exchange.GATHER", 16)  # several calls for a key group
     whole = events(4)
