@@ -42,6 +42,7 @@ from asterism.rules.binding.binding import (
     number_of,
 )
 from asterism.rules.binding.condition_index import NO_REST, ConditionIndex
+from asterism.rules.binding.text_index import text_index
 from asterism.rules.definition.lookup_tables import LookupVersion, nulls_of
 from asterism.text.printable import event_text
 
@@ -549,7 +550,8 @@ def _evaluate(union: _ConditionUnion, events: pa.Table, met: dict[int, Mask], fa
     """Add the events that satisfy the conditions to *met*, and those for which they fail to *failed*."""
     vectorized = union.vectorized
     try:
-        values = [mask_of(column) for column in vectorized.evaluate(events)]
+        index = text_index(vectorized)
+        values = [mask_of(column) for column in vectorized.evaluate(events)] if index is None else index.masks(events)
         met |= {number: values[at] for number, at in union.numbers.items()}
         return
     except InvalidEventError:
