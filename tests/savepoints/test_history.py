@@ -20,7 +20,7 @@ from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_TIME, END_OF_GROUP, run_history
 from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import group_of
-from asterism.streams.run_options import History
+from asterism.streams.run_options import QueryHistory
 from asterism.testing.operator_harness import OperatorHarness, key_hashes
 from tests.savepoints.test_regrouping import CASES, EPOCH, KINDS, SCHEMA, SECOND, USERS
 
@@ -114,8 +114,8 @@ def watermark_of(latest: datetime) -> int:
 
 def test_a_history_is_a_table_of_spark() -> None:
     with pytest.raises(StreamDefinitionError, match="must be a table of Spark"):
-        History.checked(history=[])
+        QueryHistory.checked(history=[])
     with pytest.raises(StreamDefinitionError, match="needs a history"):
-        History.checked(history_until=datetime(2025, 1, 1, tzinfo=UTC))
+        QueryHistory.checked(history_until=datetime(2025, 1, 1, tzinfo=UTC))
     with pytest.raises(StreamDefinitionError, match="with a time zone"):
-        History.checked(history=[], history_until=datetime(2025, 1, 1))
+        QueryHistory.checked(history=[], history_until=datetime(2025, 1, 1))

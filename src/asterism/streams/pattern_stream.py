@@ -22,7 +22,7 @@ from asterism.operators.sink_functions import Sink
 from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import BeginOptions, History, RunOptions
+from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -235,7 +235,7 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
             from_savepoint=from_savepoint,
         )
         expect_options("run", begin, BeginOptions)
-        options = replace(options, history=History.checked(**begin))
+        options = replace(options, history=QueryHistory.checked(**begin))
         check_measures(select)
         operator, projections = self._operator_of(sinks, select or {}, process, schema)
         return self._run(operator, projections, sinks, options)

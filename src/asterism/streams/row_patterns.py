@@ -21,7 +21,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.streams.hosts import host_of, module_of
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import BeginOptions, History, RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions, check_use
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -189,7 +189,7 @@ class RowPatternStream(Generic[Rows]):
             from_savepoint=from_savepoint,
         )
         expect_options("run", begin, BeginOptions)
-        options = replace(options, history=History.checked(**begin))
+        options = replace(options, history=QueryHistory.checked(**begin))
         expect_outputs(sinks, _OUTPUTS)
         return self._run(sinks, options)
 

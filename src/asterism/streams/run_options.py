@@ -47,7 +47,7 @@ class BeginOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class QueryHistory:
     """
     :param rows: a table, or the location of a savepoint that was made from one
     :param until: microseconds; None: all events of the table and of the stream
@@ -62,13 +62,13 @@ class History:
     pages: Callable[[int], Any] | None = None
 
     @classmethod
-    def checked(cls, history: Any = None, history_until: Any = None) -> History | None:
+    def checked(cls, history: Any = None, history_until: Any = None) -> QueryHistory | None:
         """:raises StreamDefinitionError: the arguments do not fit"""
         kind = "history_until must be a datetime with a time zone"
         expect(StreamDefinitionError, history_until, datetime | None, kind, "datetime(2026, 1, 1, tzinfo=UTC)")
         if history_until is not None and history_until.tzinfo is None:
             raise StreamDefinitionError(f"{kind}, not {shown(history_until)}")
-        if isinstance(history, History):  # of bootstrap_savepoint
+        if isinstance(history, QueryHistory):  # of bootstrap_savepoint
             return history
         if history is None:
             if history_until is not None:
@@ -95,7 +95,7 @@ class RunOptions:
     trigger: Mapping[str, Any] | None
     name: str | None
     key_groups: int | None
-    history: History | None = None
+    history: QueryHistory | None = None
     from_savepoint: str | None = None
 
     @classmethod

@@ -21,7 +21,7 @@ from asterism.spelling import PythonNames
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import BeginOptions, History, RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions, check_use
 from asterism.windows.assigners import Windows
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -333,7 +333,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
         )
-        options = replace(options, history=History.checked(**begin))
+        options = replace(options, history=QueryHistory.checked(**begin))
         build, operator = self._of_outputs(sinks, cast("ResultOptions", of_results), schema)
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._run(build, operator, sinks, options)

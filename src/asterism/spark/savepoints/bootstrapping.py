@@ -22,7 +22,7 @@ from asterism.spark.savepoints.creating import PARQUET, SavepointTables, summary
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
 from asterism.spark.session.settings import settings
-from asterism.streams.run_options import History, RunOptions
+from asterism.streams.run_options import QueryHistory, RunOptions
 
 _JOB = "job"
 
@@ -58,7 +58,7 @@ def bootstrap_savepoint(
         )
     expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
     expect(StreamDefinitionError, history, DataFrame, "the history must be a DataFrame")
-    checked = History.checked(history, until)
+    checked = QueryHistory.checked(history, until)
     assert checked is not None
     folder = StoredFolder.of(history.sparkSession, target)
     if folder.names():
