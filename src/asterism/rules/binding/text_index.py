@@ -47,7 +47,7 @@ _CANNOT_FAIL = {
 """Functions that do not fail. Casts that may fail contain a call of ``error``."""
 
 
-class _Test(NamedTuple):
+class _TextTest(NamedTuple):
     """A test of the texts of a column. *what* is the function, ``=`` for a text that is one of *literals*, or ``null``."""
 
     what: str
@@ -56,28 +56,28 @@ class _Test(NamedTuple):
     literals: tuple[str, ...]
 
 
-class _Node(NamedTuple):
+class _ConditionNode(NamedTuple):
     """A part of a condition: a test; AND, OR or NOT of others; or ``?``, which is not known."""
 
     operator: str
-    parts: tuple[_Node, ...] = ()
+    parts: tuple[_ConditionNode, ...] = ()
     test: int = -1
 
 
-_UNKNOWN = _Node("?")
+_UNKNOWN = _ConditionNode("?")
 
 
-class _Parser:
+class _ConditionParser:
     """Reads the SQL that conditions are translated to.
 
     :param strings: which columns are texts
     """
 
-    def __init__(self, tests: dict[_Test, int], strings: Sequence[bool]) -> None:
+    def __init__(self, tests: dict[_TextTest, int], strings: Sequence[bool]) -> None:
         self.tests, self.strings = tests, strings
         self.text, self.at = "", 0
 
-    def parse(self, text: str) -> _Node:
+    def parse(self, text: str) -> _ConditionNode:
         """The condition; if it may fail for an event, nothing of it is known, so that it is evaluated for all events."""
         rest = _LITERALS.sub("", text)
         if _HARMLESS.fullmatch(rest) is None or not set(_FUNCTIONS.findall(rest)) <= _CANNOT_FAIL:
@@ -86,33 +86,33 @@ class _Parser:
         node = self._node()
         return node if self.at == len(text) else _UNKNOWN
 
-    def _test(self, test: _Test) -> _Node:
+    def _test(self, test: _TextTest) -> _ConditionNode:
         if test.what != "null" and not self.strings[test.column]:
             return _UNKNOWN
-        return _Node("test", test=self.tests.setdefault(test, len(self.tests)))
+        return _ConditionNode("test", test=self.tests.setdefault(test, len(self.tests)))
 
-    def _node(self) -> _Node:
+    def _node(self) -> _ConditionNode:
         if found := _CALL.match(self.text, self.at):
             literal = _value(found["literal"])
             if literal:
                 self.at = found.end()
-                return self._test(_Test(found["what"], int(found["column"]), bool(found["lower"]), (literal,)))
+                return self._test(_TextTest(found["what"], int(found["column"]), bool(found["lower"]), (literal,)))
         for pattern in (_EQUAL, _IN):
             if found := pattern.match(self.text, self.at):
                 self.at = found.end()
                 literals = tuple(map(_value, _LITERALS.findall(found[0])))
-                return self._test(_Test("=", int(found["column"]), bool(found["lower"]), literals))
+                return self._test(_TextTest("=", int(found["column"]), bool(found["lower"]), literals))
         if found := _NULL.match(self.text, self.at):
             self.at = found.end()
-            node = self._test(_Test("null", int(found["column"]), False, ()))
-            return _Node("NOT", (node,)) if found["not"] else node
+            node = self._test(_TextTest("null", int(found["column"]), False, ()))
+            return _ConditionNode("NOT", (node,)) if found["not"] else node
         if self.text.startswith(_NOT, self.at):
             before = self.at
             self.at += len(_NOT)
             inner = self._node()
             if self.text.startswith(", FALSE))", self.at):
                 self.at += len(", FALSE))")
-                return _Node("NOT", (inner,))
+                return _ConditionNode("NOT", (inner,))
             self.at = before
             return self._opaque()
         if self.text.startswith("(", self.at):
@@ -127,11 +127,11 @@ class _Parser:
                 parts.append(self._node())
             if operator and self.text.startswith(")", self.at):
                 self.at += 1
-                return _Node(operator.strip(), tuple(parts))
+                return _ConditionNode(operator.strip(), tuple(parts))
             self.at = before
         return self._opaque()
 
-    def _opaque(self) -> _Node:
+    def _opaque(self) -> _ConditionNode:
         """Skip a part up to the end of the operand."""
         depth = 0
         while self.at < len(self.text):
@@ -154,7 +154,7 @@ def _value(literal: str) -> str:
 
 
 @dataclass
-class _Column:
+class _TestedColumn:
     """The tests of a column, of its texts as they are or in lower case."""
 
     equal: dict[str, list[int]] = field(default_factory=dict)
@@ -174,17 +174,17 @@ class TextIndex:
         import ahocorasick_rs
 
         self._expressions = expressions
-        tests: dict[_Test, int] = {}
-        parser = _Parser(tests, [pa.types.is_string(each.type) for each in expressions.schema])
+        tests: dict[_TextTest, int] = {}
+        parser = _ConditionParser(tests, [pa.types.is_string(each.type) for each in expressions.schema])
         self.nodes = [parser.parse(text) for text in expressions.texts]
         self.exact = [not _has_unknown(node) for node in self.nodes]
         self._nulls: dict[int, int] = {}
-        self._columns: dict[tuple[int, bool], _Column] = {}
+        self._columns: dict[tuple[int, bool], _TestedColumn] = {}
         for test, number in tests.items():
             if test.what == "null":
                 self._nulls[number] = test.column
                 continue
-            column = self._columns.setdefault((test.column, test.lower), _Column())
+            column = self._columns.setdefault((test.column, test.lower), _TestedColumn())
             for literal in test.literals:
                 if test.what == "=":
                     column.equal.setdefault(literal, []).append(number)
@@ -226,11 +226,11 @@ class TextIndex:
         return masks
 
 
-def _has_unknown(node: _Node) -> bool:
+def _has_unknown(node: _ConditionNode) -> bool:
     return node.operator == "?" or any(map(_has_unknown, node.parts))
 
 
-def _mask(node: _Node, tests: dict[int, Mask], *, possible: bool) -> Mask | bool:
+def _mask(node: _ConditionNode, tests: dict[int, Mask], *, possible: bool) -> Mask | bool:
     """The events that satisfy *node*, where what is not known is *possible*. True and False stand for all and none."""
     match node.operator:
         case "test":
@@ -257,7 +257,7 @@ def _mask(node: _Node, tests: dict[int, Mask], *, possible: bool) -> Mask | bool
     return result
 
 
-def _test_column(column: _Column, values: pa.ChunkedArray, lower: bool, tests: dict[int, Mask]) -> None:
+def _test_column(column: _TestedColumn, values: pa.ChunkedArray, lower: bool, tests: dict[int, Mask]) -> None:
     """Add the events that satisfy the tests of a column to *tests*; a test that no event satisfies is not added."""
     encoded = pc.dictionary_encode(lower_case(values) if lower else one_chunk(values))
     found: dict[int, list[int]] = {}
