@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,12 +14,14 @@ from asterism.columns.time import MICROSECOND, TimeColumn
 from asterism.embedded.events import converted, type_in_spark
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE, name_of
-from asterism.live.engine import LiveEngine, zone_of
-from asterism.live.live_input import LiveInput
+from asterism.live.live_input import LiveInput, zone_of
 from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.operator import Operator
 from asterism.streams.keyed_stream import KeyedStream
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
 
 _HINT = 'engine.process({"user": "ann", "ts": datetime.now(UTC)}), a list of dicts, or an Arrow table'
 _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -41,6 +43,8 @@ def opened(
 
     :param details: further arguments of the engine
     """
+    from asterism.live.engine import LiveEngine  # queries over tables need neither asyncio nor SQLite
+
     inputs = {name: live_input(stream) for name, stream in streams.items()}
     for name, source in inputs.items():
         if source.watermark_by:  # operators with one input do not know it yet, as on Spark

@@ -12,7 +12,6 @@ from asterism.arguments import expect_options
 from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
-from asterism.live.engine import LiveEngine
 from asterism.live.live_options import LiveOptions
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -26,6 +25,7 @@ from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.run_options import RunOptions
 
 if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
     from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
     from asterism.streams.backtests import Backtest
     from asterism.streams.pattern_processors import PatternProcessorStream, ProcessorOptions

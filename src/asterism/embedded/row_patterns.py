@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,7 +14,6 @@ from asterism.embedded.batches import check_table, only_of_schema, opened
 from asterism.embedded.events import is_schema, table_of
 from asterism.embedded.tables import write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
-from asterism.live.engine import LiveEngine
 from asterism.live.live_options import LiveOptions
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS
@@ -33,6 +32,9 @@ from asterism.row_patterns.operator import (
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
 from asterism.streams.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
 
 
 def row_pattern_stream(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,8 @@ from asterism.columns.time import DAY, micros
 from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import Outputs, run_key_groups, write
 from asterism.files.file_systems import is_path
-from asterism.live.engine import LiveEngine
 from asterism.live.live_input import MILLISECOND
 from asterism.live.live_options import LiveOptions
-from asterism.live.rule_sets import LiveRuleSets
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.sink_functions import Sink
 from asterism.rules.checking.backtest import ADDED, KEPT, MAX_EVENTS, REMOVED, BacktestMatch
@@ -34,6 +32,10 @@ from asterism.streams.backtests import ID, MIXED, PAIRED, SHARED, Backtest, Coun
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import PatternProcessorStream
 from asterism.streams.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
+    from asterism.live.rule_sets import LiveRuleSets
 
 KEY_GROUPS = 32
 """The default, as of a DataFrame of Spark: a rule that fails is disabled in one key group."""
@@ -55,6 +57,8 @@ class ArrowPatternProcessorStream(PatternProcessorStream[pa.Table]):
         return micros(self.stream.max_out_of_orderness) + MILLISECOND if is_live(self.stream) else 0
 
     def _open(self, options: LiveOptions, without: frozenset[str]) -> LiveEngine:
+        from asterism.live.rule_sets import LiveRuleSets  # queries over tables do not need it
+
         check_live(self.stream)
         store = self._store_of(options)
         operator = self._checked_operator(store, options.outputs, without)

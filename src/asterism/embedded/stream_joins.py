@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,13 +14,15 @@ from asterism.expressions.routines.user_functions import Purpose, checked, liste
 from asterism.joins.conditions import JoinConditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
-from asterism.live.engine import LiveEngine
 from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.sink_functions import Sink
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
 
 
 def hosted_join(

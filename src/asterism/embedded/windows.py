@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import function_schema, run_operator, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
-from asterism.live.engine import LiveEngine
 from asterism.live.live_options import LiveOptions
 from asterism.operators.operator import EVENTS
 from asterism.operators.sink_functions import Sink
@@ -23,6 +22,9 @@ from asterism.windows.assigners import Windows
 from asterism.windows.operator import WindowOperator
 from asterism.windows.spec import WindowOptions
 from asterism.windows.triggers import Trigger
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
 
 
 def windowed_stream(

@@ -22,7 +22,6 @@ import pyarrow as pa
 from asterism.arguments import expect, shown
 from asterism.columns.time import END_OF_TIME, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
-from asterism.expressions.types import TIME_ZONE
 from asterism.live.batches import Batch, batches_of, watched
 from asterism.live.companions import Companion
 from asterism.live.live_input import LiveInput
@@ -506,9 +505,3 @@ def _position_text(position: Any) -> str:
 
 def nothing() -> None:
     """Do nothing."""
-
-
-def zone_of(schema: pa.Schema) -> str | None:
-    """The time zone of the expressions of a stream."""
-    zone = (schema.metadata or {}).get(TIME_ZONE)
-    return None if zone is None else zone.decode()

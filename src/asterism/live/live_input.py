@@ -15,6 +15,7 @@ from asterism.arguments import shown
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, MICROSECOND, NO_TIME, TimeColumn
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival, Operator
 from asterism.operators.state.partition_watermarks import check_names, check_partitions, partition_name
 
@@ -101,3 +102,9 @@ class LiveInput:
 def _of_datetime(kind: pa.DataType) -> pa.DataType:
     """The type of a datetime for a column of this type: one without a time zone is in UTC."""
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+
+
+def zone_of(schema: pa.Schema) -> str | None:
+    """The time zone of the expressions of a stream."""
+    zone = (schema.metadata or {}).get(TIME_ZONE)
+    return None if zone is None else zone.decode()
