@@ -25,7 +25,7 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.names import plain_column
+from asterism.expressions.names import COLUMN, columns_of, plain_column
 from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
@@ -145,6 +145,21 @@ class CurrentRow:
         """The type of a column of words: integers with a binary digit for each bit."""
         limits = ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
         return next(kind for limit, kind in limits if len(self._expressions.texts) <= limit)
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """For each bit the columns of the input that it reads."""
+        names = self._clause.rows.schema.names
+        return [[names[number] for number in sorted(columns_of(text))] for text in self._expressions.texts]
+
+    @property
+    def texts(self) -> list[str]:
+        """What each bit tests, with the names of columns."""
+        names = self._clause.rows.schema.names
+        return [
+            COLUMN.sub(lambda found: repr(names[int(found[1])]) if found[1] else found[0], text)
+            for text in self._expressions.texts
+        ]
 
     def words(self, rows: pa.Table) -> pa.Array:
         """The bits of *rows*, which have the columns of the input."""

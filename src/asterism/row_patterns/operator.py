@@ -119,7 +119,7 @@ class RowPatternOperator(KeyGroupOperator):
         self.wants_late = LATE_ROWS in outputs
         self._margin = max(clause.reach_of_conditions[0], clause.reach_of_measures[0])
         self._numbered = _uses_match_number(clause)
-        self._anchored = bool((clause.automaton.edges[:, 1] & AT_START).any())
+        self.is_anchored = bool((clause.automaton.edges[:, 1] & AT_START).any())
         ordering = clause.rows.columns_of(clause.order_by)
         kept = {*columns_kept(clause, self.current_row), *ordering}
         kept_fields = [field for field in schema if field.name in kept]
@@ -180,6 +180,8 @@ class RowPatternOperator(KeyGroupOperator):
                 "time": self.time.name,
                 "unit": self.time.unit,
                 "within": self.clause.within or 0,
+                "drops_rows": self.current_row.has_neutral,
+                "bits": self.current_row.texts,
                 FIXED: self._fixed,
             },
         )
@@ -284,7 +286,7 @@ class RowPatternOperator(KeyGroupOperator):
         needed = sizes > 0
         if self._numbered:
             needed |= progress[:, 1] > 0
-        if self._anchored:
+        if self.is_anchored:
             needed |= progress[:, 3] > 0
         kept = np.flatnonzero(needed)
         at = consecutive(begins[kept], sizes[kept])

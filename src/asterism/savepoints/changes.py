@@ -9,12 +9,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from asterism.columns.arrays import one_chunk
+from asterism.columns.arrays import Ints, one_chunk
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.key_groups import STATE, THE_KEY
-from asterism.savepoints.key_states import KeyStates
+from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
+from asterism.savepoints.key_states import KeyStates, State
 from asterism.savepoints.plain_types import retyped
 from asterism.savepoints.plan import Counts
+
+SOON = 1000
+"""So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
 
 
 class StateChange(Protocol):
@@ -44,6 +47,20 @@ def written_page(states: KeyStates, rows: pa.Table) -> bytes:
     columns = [retyped(column, field.type) for column, field in zip(key.flatten(), states.keys, strict=True)]
     fields = retyped(state, pa.struct(list(states.fields))).flatten()
     return states.written(pa.table(columns, schema=states.keys), dict(zip(states.fields.names, fields, strict=True)))
+
+
+def rows_of_state(states: KeyStates, former: pa.Table, keys: pa.Table, state: State, due: Ints) -> pa.Table:
+    """Rows of the table ``keys`` with another state.
+
+    :param former: the rows before, of the same keys
+    :param due: the event time at which something is due for each key, or earlier
+    """
+    of_key = pa.StructArray.from_arrays(
+        [one_chunk(column) for column in keys.columns], fields=list(rows_schema(states).field(THE_KEY).type)
+    )
+    of_state = pa.StructArray.from_arrays([state[f.name] for f in states.fields], fields=list(states.fields))
+    columns = {THE_KEY: of_key, STATE: of_state, NEXT_EVENT_TIME: pa.array(due)}
+    return pa.table({name: columns.get(name, former.column(name)) for name in former.column_names})
 
 
 def changed_waiting(change: StateChange, name: str, rows: pa.Table) -> tuple[pa.Table, Counts]:

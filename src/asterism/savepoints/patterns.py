@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import offsets_of
-from asterism.columns.time import END_OF_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import StateError
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, columns_of
 from asterism.expressions.parsing import AGGREGATES
@@ -42,16 +42,13 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
 from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
-from asterism.savepoints.changes import written_page
-from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
+from asterism.savepoints.changes import SOON, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"
 _PREVIOUS, _NUMBERS = "the number of earlier events that PREV() reads", "the use of MATCH_NUMBER() in measures"
 PARTIAL, HELD, WAITING = "partial matches", "finished matches that a skip strategy holds back", "events that wait"
-_SOON = 1000
-"""So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
 _TOO_LONG = "its events do not fit into the new window"
 _SAME = "the same as another one without the events of removed stages"
 _OVER = "its new window has passed: it ends at once"
@@ -94,7 +91,7 @@ class PatternChange:
         old: StateDefinition,
         operator: CepOperator,
         renamed: Mapping[str, str] | None = None,
-        watermark: int = -(2**62),
+        watermark: int = BEFORE_TIME,
     ) -> None:
         self.old, self._operator, self._watermark = old, operator, watermark
         self._pattern: BoundPattern = operator.pattern
@@ -174,15 +171,8 @@ class PatternChange:
         before, after = key_states(self.old), key_states(self.new)
         page, live, deadlines, counts = self.page(written_page(before, rows))
         keys, state = after.read(page.to_bytes())
-        left = rows.take(pa.array(live))
-        columns: dict[str, Any] = {
-            THE_KEY: pa.StructArray.from_arrays(
-                [one_chunk(column) for column in keys.columns], fields=list(rows_schema(after).field(THE_KEY).type)
-            ),
-            NEXT_EVENT_TIME: pa.array(np.maximum(deadlines, max(self._watermark, 0) + _SOON)),
-            STATE: pa.StructArray.from_arrays([state[f.name] for f in after.fields], fields=list(after.fields)),
-        }
-        return pa.table({name: columns.get(name, left.column(name)) for name in rows.column_names}), counts
+        due = np.maximum(deadlines, max(self._watermark, 0) + SOON)
+        return rows_of_state(after, rows.take(pa.array(live)), keys, state, due), counts
 
     def page(self, value: bytes) -> tuple[Page, Ints, Ints, Counts]:
         """(a page of the keys that have a state; their index among the former keys; the next deadline of each; the counts)."""

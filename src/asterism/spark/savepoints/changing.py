@@ -18,7 +18,9 @@ from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import PatternSequence
+from asterism.row_patterns.operator import RowPatternOperator
 from asterism.savepoints.changes import StateChange, changed_waiting
+from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
@@ -109,9 +111,15 @@ def change_of(
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         outputs = {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
         return PatternChange(old, definition._operator(outputs), renamed, watermark)
+    operator = getattr(definition, "operator", None)
+    if isinstance(operator, RowPatternOperator):
+        _check_kind(old, OperatorKind.ROW_PATTERN, "a MATCH_RECOGNIZE clause")
+        if renamed:
+            raise StateError("a clause has no stages that can be renamed")
+        return ClauseChange(old, operator, watermark)
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
-        hint="a Pattern, or CEP.pattern(stream, pattern)",
+        hint="a Pattern, CEP.pattern(stream, pattern) or match_recognize(...)",
     )
 
 
