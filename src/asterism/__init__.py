@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.savepoints.bootstrapping import bootstrap_savepoint
-    from asterism.spark.savepoints.changing import change_savepoint, plan_savepoint
+    from asterism.spark.savepoints.changing import change_checkpoint, change_savepoint, plan_savepoint
     from asterism.spark.savepoints.comparing import diff_savepoints
     from asterism.spark.savepoints.contents import SavepointChanges
     from asterism.spark.savepoints.creating import create_savepoint
@@ -221,6 +221,7 @@ __all__ = [
     "WithinType",
     "as_of_join",
     "bootstrap_savepoint",
+    "change_checkpoint",
     "change_savepoint",
     "connect",
     "create_savepoint",
@@ -283,7 +284,7 @@ _NAMES = {
     "spark.host.state_reader": ["StateReader", "read_state"],
     "savepoints.plan": ["SavepointPlan"],
     "spark.savepoints.bootstrapping": ["bootstrap_savepoint"],
-    "spark.savepoints.changing": ["change_savepoint", "plan_savepoint"],
+    "spark.savepoints.changing": ["change_checkpoint", "change_savepoint", "plan_savepoint"],
     "spark.savepoints.comparing": ["diff_savepoints"],
     "spark.savepoints.creating": ["create_savepoint"],
     "spark.savepoints.contents": ["SavepointChanges"],

@@ -100,13 +100,15 @@ def regrouped(
             replace(summary, definition=definition, fingerprint=change.fingerprint),
         )
     of_rows = groups_of(one_chunk(table.column(KEY_HASH)).to_numpy(), key_groups)
-    broadcast = {}
+    broadcast: dict[str, pa.Table] = {}
     index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None
     if index is not None:
-        broadcast = {
-            name: _entries(stores[first], parts_in(index, name), schema)
-            for name, schema in broadcast_tables(definition).items()
-        }
+        former = definition if change is None else change.old
+        for name, schema in broadcast_tables(former).items():
+            entries = _entries(stores[first], parts_in(index, name), schema)
+            now, entries, _ = (name, entries, None) if change is None else change.broadcast(name, entries)
+            broadcast |= {} if now is None else {now: entries}
+        broadcast |= {n: s.empty_table() for n, s in broadcast_tables(definition).items() if n not in broadcast}
     for group, store in enumerate(new):
         of_group = {name: _of_group(events, states, group, key_groups) for name, events in waiting.items()}
         sets = None if rules is None else rules.page_of(group, key_groups)

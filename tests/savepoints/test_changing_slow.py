@@ -12,21 +12,98 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
     CEP,
+    BroadcastInput,
+    BroadcastMapState,
+    BroadcastStream,
+    Input,
     KeyedStream,
+    Output,
     Pattern,
+    StreamOperator,
+    ValueState,
+    change_checkpoint,
     change_savepoint,
+    connect,
     create_savepoint,
     plan_savepoint,
     restore_savepoint,
 )
 from asterism.cli.main import main
 from asterism.errors import StateError
+from asterism.sinks import FileSink
 from tests.savepoints.test_savepoints_slow import AB, SECOND, Query, parts
 
 pytestmark = pytest.mark.spark
 
 
 NEW = Pattern.begin("first").where("kind = 'a' AND v < 99").followed_by("b").where("kind = 'b'").within(30 * SECOND)
+
+
+class Total(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v BIGINT")
+    limits = BroadcastInput("name STRING, v BIGINT")
+    total = ValueState("INT")
+    limit = BroadcastMapState("STRING", "INT")
+    out = Output("user STRING, v BIGINT, limits BIGINT")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + e.v)
+        self.out.collect(user=e.user, v=self.total.value(), limits=len(self.limit.items()))
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.limit.put(e.name, e.v)
+
+
+class WideTotal(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v BIGINT")
+    limits = BroadcastInput("name STRING, v BIGINT")
+    amount = ValueState("BIGINT")
+    bounds = BroadcastMapState("STRING", "BIGINT")
+    out = Output("user STRING, v BIGINT, limits BIGINT")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.amount.update((self.amount.value() or 0) + e.v + 2**40)
+        self.out.collect(user=e.user, v=self.amount.value(), limits=len(list(self.bounds.items())))
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.bounds.put(e.name, e.v)
+
+
+def test_the_checkpoint_of_an_operator_is_changed_in_place(spark: SparkSession, tmp_path: Path) -> None:
+    """States, also a broadcast one, have other names and wider types."""
+
+    def write(name: str, columns: str, values: str) -> None:
+        rows = spark.sql(f"SELECT * FROM VALUES {values} AS t({columns})")
+        rows.write.mode("append").parquet(str(tmp_path / name))
+
+    def stream(operator: StreamOperator) -> Any:
+        orders = spark.readStream.schema("user STRING, ts TIMESTAMP, v BIGINT").parquet(str(tmp_path / "orders"))
+        limits = spark.readStream.schema("name STRING, v BIGINT").parquet(str(tmp_path / "limits"))
+        return connect(operator, orders=KeyedStream(orders, key="user"), limits=BroadcastStream(limits), key_groups=2)
+
+    def run(operator: StreamOperator) -> None:
+        sink = FileSink(str(tmp_path / "out"))
+        stream(operator).run({"out": sink}, checkpoint=str(tmp_path / "checkpoint"), drain=False)
+
+    write("limits", "name, v", "('a', 1L), ('b', 2L)")
+    write("orders", "user, ts, v", "('ann', TIMESTAMP '2025-01-01 12:00:00', 3L)")
+    run(Total())
+    with pytest.raises(StateError, match="drops"):
+        change_checkpoint(spark, str(tmp_path / "checkpoint"), stream(WideTotal()))
+    renamed = {"total": "amount", "limit": "bounds"}
+    plan = change_checkpoint(spark, str(tmp_path / "checkpoint"), stream(WideTotal()), renamed=renamed)
+    assert {(part.what, count) for part, count in plan.counts.items()} == {
+        ('entries of the state "total"', 1),
+        ('entries of the state "limit"', 2),
+    }
+    write("orders", "user, ts, v", "('ann', TIMESTAMP '2025-01-01 12:00:01', 4L)")
+    run(WideTotal())
+    rows = spark.read.parquet(str(tmp_path / "out")).select("user", "v", "limits").collect()
+    assert sorted(map(tuple, rows))[-1] == ("ann", 2**40 + 7, 2)
 
 
 def query(spark: SparkSession, folder: Path, of: Pattern) -> Query:

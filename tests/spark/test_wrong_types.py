@@ -30,6 +30,7 @@ from asterism import (
     TumblingWindows,
     as_of_join,
     bootstrap_savepoint,
+    change_checkpoint,
     change_savepoint,
     connect,
     create_savepoint,
@@ -286,6 +287,12 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"spark": spark, "savepoint": "none", "definition": Pattern.begin("a")} | wrong
         ),
         ["savepoint", "renamed", "measures"],
+    ),
+    "change_checkpoint": (
+        lambda spark, **wrong: change_checkpoint(
+            **{"spark": spark, "checkpoint": "there/is/none", "definition": Pattern.begin("a")} | wrong
+        ),
+        ["checkpoint"],
     ),
     "change_savepoint": (
         lambda spark, **wrong: change_savepoint(

@@ -5,7 +5,8 @@ See docs/decisions/0132.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections import Counter
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ SOON = 1000
 """So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
 
 
-class StateChange(Protocol):
+class StateChange(ABC):
     """What a new definition makes of the state of a former one. Plain data, so that it can be sent to the workers.
 
     :ivar fingerprint: one of the changed state; no operator has it, so that an operator converts what it still has to
@@ -33,12 +34,19 @@ class StateChange(Protocol):
     @property
     def notes(self) -> list[str]:
         """What the counts of a plan do not show."""
+        return []
 
+    @abstractmethod
     def rows(self, rows: pa.Table) -> tuple[pa.Table, Counts]:
         """The rows of the table ``keys`` that still have a state, and what became of all."""
 
+    @abstractmethod
     def waiting(self, name: str, events: pa.Table) -> tuple[pa.Table, Counts]:
         """The prepared events of an input that wait for the watermark, and what became of all."""
+
+    def broadcast(self, name: str, entries: pa.Table) -> tuple[str | None, pa.Table, Counts]:
+        """(the name of a broadcast state now, None: it was removed; its entries; what became of them)."""
+        return name, entries, Counter()
 
 
 def written_page(states: KeyStates, rows: pa.Table) -> bytes:

@@ -25,7 +25,7 @@ from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import aligned_column
 from asterism.row_patterns.operator import WORDS, RowPatternOperator
 from asterism.row_patterns.stored_searches import ROWS
-from asterism.savepoints.changes import SOON, rows_of_state, written_page
+from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, Counts, PlanPart
 
@@ -42,7 +42,7 @@ _REACH, _NUMBERED = "the number of earlier rows that PREV() reads", "the use of 
 SEARCHES, DECIDED, WAITING = "keys whose search waits", "keys without undecided rows", "events that wait"
 
 
-class ClauseChange:
+class ClauseChange(StateChange):
     """
     :param old: the definition of the state
     :param operator: that of the new clause

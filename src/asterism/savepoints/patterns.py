@@ -42,7 +42,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
 from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
-from asterism.savepoints.changes import SOON, rows_of_state, written_page
+from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
 
@@ -77,7 +77,7 @@ def operator_of_pattern(pattern: Pattern, old: StateDefinition, measures: Sequen
     )
 
 
-class PatternChange:
+class PatternChange(StateChange):
     """
     :param old: the definition of the state
     :param operator: that of the new pattern, with the measures of which the columns are wanted

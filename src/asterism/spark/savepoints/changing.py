@@ -12,9 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.columns.arrays import one_chunk
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import PatternSequence
@@ -24,12 +26,15 @@ from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
-from asterism.savepoints.plain_types import as_plain, plain_schema
+from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
 from asterism.savepoints.plan import Counts, PlanPart, SavepointPlan, plan_of
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.savepoints.rescaling import in_place
+from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
 
@@ -50,9 +55,10 @@ def plan_savepoint(
     and which are dropped, by stage and with the reason. Nothing is written.
 
     :param savepoint: the folder that :func:`create_savepoint` has written
-    :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``
-    :param renamed: new names of stages, by their former names. A stage with another name is otherwise a new one, and the former
-        one was removed.
+    :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``,
+        :func:`match_recognize`, or :func:`connect`
+    :param renamed: new names of stages, or of the states of an operator, by their former names. What has another name is
+        otherwise new, and the former one was removed.
     :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
         Without them, such a column is NULL.
     :raises StateError: there is no savepoint, or its state cannot be continued at all
@@ -95,6 +101,44 @@ def change_savepoint(
     return plan
 
 
+def change_checkpoint(
+    spark: SparkSession,
+    checkpoint: str,
+    definition: Any,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    measures: Sequence[str] = (),
+    allow_dropped: bool = False,
+) -> SavepointPlan:
+    """Change the checkpoint of a stopped query in place, so that it continues with another definition, with the same location.
+    Returns what became of the state.
+
+    The query continues with the former state until this function has ended, also if it was interrupted. The former state remains
+    in the checkpoint.
+
+    :param definition, renamed, measures, allow_dropped: as for :func:`change_savepoint`
+    :raises StateError: as :func:`change_savepoint` and :func:`create_savepoint`
+    :raises CheckpointInUseError: another process runs the query
+
+    Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has an example.
+    """
+    expect(StateError, spark, SparkSession, "change_checkpoint needs a SparkSession")
+    expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
+    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "allow_dropped": allow_dropped}
+    with in_place(spark, checkpoint, "changed") as (savepoint, new):
+        changed = StoredFolder.of(spark, f"{savepoint.location}.changed")
+        changed.delete()
+        try:
+            plan = change_savepoint(spark, savepoint.location, changed.location, definition, **options)
+            write_checkpoint(spark, changed, new, None, key_groups=None, tasks=None)
+        except BaseException:
+            savepoint.delete()
+            raise
+        finally:
+            changed.delete()
+    return plan
+
+
 def change_of(
     manifest: Manifest, summary: Summary, definition: Any, renamed: Mapping[str, str], measures: Sequence[str]
 ) -> StateChange:
@@ -117,9 +161,12 @@ def change_of(
         if renamed:
             raise StateError("a clause has no stages that can be renamed")
         return ClauseChange(old, operator, watermark)
+    if isinstance(operator, MultipleInputOperator):
+        _check_kind(old, OperatorKind.OPERATOR, "a StreamOperator")
+        return OperatorChange(old, operator, renamed, watermark)
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
-        hint="a Pattern, CEP.pattern(stream, pattern) or match_recognize(...)",
+        hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...) or connect(...)",
     )
 
 
@@ -164,7 +211,18 @@ class _SavepointChange:
         if change is None:
             return SavepointPlan({})
         counted = [_counted(rows, change, changed) for _, rows, changed in self._tables(change)]
+        counted += [counts for _, _, counts in self._broadcast(change)]
         return plan_of(counted, change.notes)
+
+    def _broadcast(self, change: StateChange) -> Iterator[tuple[str | None, pa.Table, Counts]]:
+        """The broadcast states as :meth:`StateChange.broadcast` changes them."""
+        for name, schema in broadcast_tables(change.old).items():
+            folder = folder_of_broadcast(name)
+            if folder in self._manifest.counts:
+                with settings(self._spark, PARQUET):
+                    rows = self._spark.read.parquet(f"{self._folder.location}/{folder}").orderBy(POSITION).toArrow()
+                columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
+                yield change.broadcast(name, pa.table(columns, schema=schema))
 
     def _tables(self, change: StateChange) -> Iterator[tuple[str, DataFrame, _Changed]]:
         """The folders of the tables that change, their rows, and how they change."""
@@ -188,13 +246,22 @@ class _SavepointChange:
                 location = f"{target.location}/{name}"
                 _mapped(rows, change, changed, schemas[name]).write.parquet(location)
                 counts[name] = self._spark.read.parquet(location).count()
-            for name in broadcast_tables(change.old):
-                folder = folder_of_broadcast(name)
-                (self._folder / folder).copy_to(target / folder)
+            former = [folder_of_broadcast(name) for name in broadcast_tables(change.old)]
+            counts = {name: count for name, count in counts.items() if name not in former}
+            for now, entries, _ in self._broadcast(change):
+                if now is not None:
+                    counts[folder_of_broadcast(now)] = entries.num_rows
+                    self._write_entries(entries, f"{target.location}/{folder_of_broadcast(now)}")
             summary = replace(manifest.summary, definition=change.new, fingerprint=change.fingerprint)
             manifest = replace(manifest, summary=summary, counts=counts)
         (self._folder / "sources").copy_to(target / "sources")
         target.write(MANIFEST, manifest.to_json())
+
+    def _write_entries(self, entries: pa.Table, location: str) -> None:
+        positions = pa.array(range(entries.num_rows), pa.int64())
+        plain = as_plain(entries.add_column(0, POSITION, positions))
+        with settings(self._spark, PARQUET):
+            self._spark.createDataFrame(plain, spark_schema(plain.schema)).coalesce(1).write.parquet(location)
 
 
 def _changed_rows(change: StateChange, rows: pa.Table) -> tuple[pa.Table, Counts]:

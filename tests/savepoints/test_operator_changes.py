@@ -1,0 +1,136 @@
+"""An operator that continues with states that were renamed, widened or removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism import BroadcastInput, BroadcastMapState, Input, ListState, MapState, Output, StreamOperator, ValueState
+from asterism.errors import CheckpointMismatchError, StateError
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.operator_changes import OperatorChange
+from asterism.testing import StreamOperatorHarness
+from tests.savepoints.regrouping import continue_with
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WIRES: dict[str, Any] = {"orders": {"key": "user", "time": "ts"}, "limits": {}}
+
+
+class Narrow(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    limits = BroadcastInput("name STRING, v INT")
+    total = ValueState("INT")
+    last = ListState("STRUCT<v: INT, tags: ARRAY<STRING>>")
+    by_rest = MapState("INT", "FLOAT")
+    limit = BroadcastMapState("STRING", "INT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + e.v)
+        self.last.add({"v": e.v, "tags": ["x"]})
+        self.by_rest.put(e.v % 2, (self.by_rest.get(e.v % 2) or 0.5) + e.v)
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.limit.put(e.name, e.v)
+
+
+class Wide(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    limits = BroadcastInput("name STRING, v INT")
+    total = ValueState("BIGINT")
+    latest = ListState("STRUCT<v: BIGINT, tags: ARRAY<STRING>>")
+    by_rest = MapState("BIGINT", "DOUBLE")
+    bound = BroadcastMapState("STRING", "BIGINT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + 2**40 + e.v)
+        tags = [each["v"] for each in self.latest.get()]
+        line = f"{self.total.value()} {tags} {sorted(self.by_rest.items())} {sorted(self.bound.items())}"
+        self.out.collect(line=line)
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.bound.put(e.name, e.v)
+
+
+class Other(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    limits = BroadcastInput("name STRING, v INT")
+    total = ListState("INT")
+    by_rest = MapState("INT", "FLOAT")
+    limit = BroadcastMapState("STRING", "INT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.out.collect(line=f"{self.total.get()} {sorted(self.by_rest.items())}")
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        pass
+
+
+def orders(*values: int) -> pa.Table:
+    schema = pa.schema([("user", "string"), ("ts", pa.timestamp("us", "UTC")), ("v", "int32")])
+    rows = [{"user": "u", "ts": EPOCH + timedelta(seconds=v), "v": v} for v in values]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def former() -> StreamOperatorHarness:
+    run = StreamOperatorHarness(Narrow(), WIRES)
+    run.feed(pa.table({"name": ["n"], "v": pa.array([7], pa.int32())}), "limits")
+    return run.feed(orders(1, 2, 5), "orders").feed_watermark(3_000_000, "orders")
+
+
+def changed(new: StreamOperator, renamed: dict[str, str] | None = None) -> tuple[list[Any], dict[str, str]]:
+    """What the operator emits, and the outcome of each state."""
+    old, run, outcomes = former(), StreamOperatorHarness(new, WIRES), dict[str, str]()
+
+    class Watched(OperatorChange):
+        def rows(self, rows: pa.Table) -> Any:
+            made, counts = super().rows(rows)
+            outcomes.update({f"{part.what} {n}": f"{part.outcome} {part.reason}".strip() for part, n in counts.items()})
+            return made, counts
+
+    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
+        return Watched(definition, run.operator, renamed)  # type: ignore[arg-type]
+
+    continue_with(old, run, change_of)
+    run.feed_watermark(9_000_000, "orders").end()
+    return [row["line"] for row in run.rows("out")], outcomes
+
+
+def test_states_are_renamed_and_their_types_widened() -> None:
+    """The order that waited for the watermark meets the state of the others."""
+    lines, outcomes = changed(Wide(), {"last": "latest", "limit": "bound"})
+    assert lines == [f"{2**40 + 8} [1, 2] [(0, 2.5), (1, 1.5)] [('n', 7)]"]
+    assert outcomes == {
+        'entries of the state "total" 1': "continues",
+        'entries of the state "last" 2': 'continues as "latest"',
+        'entries of the state "by_rest" 2': "continues",
+    }
+
+
+def test_states_are_removed_and_of_another_kind() -> None:
+    lines, outcomes = changed(Other())
+    assert lines == ["[] [(0, 2.5), (1, 1.5)]"]
+    assert outcomes == {
+        'entries of the state "total" 1': 'dropped the state "total" was a value and is a list',
+        'entries of the state "last" 2': 'dropped the state "last" was removed',
+        'entries of the state "by_rest" 2': "continues",
+    }
+
+
+def test_what_an_operator_cannot_change() -> None:
+    with pytest.raises(StateError, match="cannot be renamed"):
+        changed(Wide(), {"total": "sum"})
+    old, run = former(), StreamOperatorHarness(Wide(), {"orders": {"key": "v", "time": "ts"}, "limits": {}})
+    with pytest.raises(CheckpointMismatchError, match="key"):
+        continue_with(old, run, lambda definition, _: OperatorChange(definition, run.operator))  # type: ignore[arg-type]
