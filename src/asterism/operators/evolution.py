@@ -22,6 +22,11 @@ from asterism.operators.stored_state import BROADCAST, STATE, WAITING, aligned_c
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
 NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
+_SAVEPOINT = "continue with a changed savepoint, see change_checkpoint"
+CHANGES_OF_SAVEPOINTS = (
+    "the pattern", "ROWS PER MATCH", "AFTER MATCH SKIP", "PATTERN", "WITHIN", "SUBSET", "DEFINE", "the rows that measures need",
+)  # fmt: skip
+"""What is fixed in a checkpoint and not in a savepoint."""
 STATES_OF_WINDOW_FUNCTIONS = "function_state:", "window_state:"
 """Prefixes of tables."""
 _KEPT = "e:"
@@ -51,7 +56,8 @@ def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
         was, text = before.get(name, "none"), now.get(name, "none")
         if was != text:
             is_hash = was.startswith("#") or text.startswith("#")
-            raise _mismatch(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", NEW_CHECKPOINT)
+            hint = f"{_SAVEPOINT}; {NEW_CHECKPOINT}" if name in CHANGES_OF_SAVEPOINTS else NEW_CHECKPOINT
+            raise _mismatch(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", hint)
     if list(map(_key_type, old.keys.types)) != list(map(_key_type, new.keys.types)):
         setting = ""
         if list(map(small_type, old.keys.types)) == list(map(small_type, new.keys.types)):

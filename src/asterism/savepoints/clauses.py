@@ -17,7 +17,7 @@ import pyarrow as pa
 from asterism.columns.arrays import one_chunk
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
-from asterism.operators.evolution import FIXED, check_evolution
+from asterism.operators.evolution import CHANGES_OF_SAVEPOINTS, FIXED, check_evolution
 from asterism.operators.key_group import complete
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
@@ -53,7 +53,7 @@ class ClauseChange(StateChange):
     def __init__(self, old: StateDefinition, operator: RowPatternOperator, watermark: int = BEFORE_TIME) -> None:
         self.old, self._operator, self._watermark = old, operator, watermark
         before, now = old.details[FIXED], operator.definition.details[FIXED]
-        may_change = {name: now[name] for name in _MAY_CHANGE}
+        may_change = {name: now[name] for name in CHANGES_OF_SAVEPOINTS if name in now}
         if int(now[_REACH]) < int(before[_REACH]):
             may_change[_REACH] = now[_REACH]
         adjusted = replace(
