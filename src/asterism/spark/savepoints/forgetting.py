@@ -19,7 +19,7 @@ from asterism.spark.session.history import FOLDER as HISTORY
 from asterism.spark.session.leases import leased, runs_here
 
 _OF_SPARK = (HISTORY, "commits", "metadata", "offsets", "sources", "state")
-_OF_CHANGES = ("rescaled-", "forgotten-")
+_OF_CHANGES = ("rescaled-", "forgotten-", "changed-")
 
 
 def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointChanges:
