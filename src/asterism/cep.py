@@ -11,7 +11,6 @@ from asterism.patterns.compiler import check_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
-from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.spelling import PythonNames
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
@@ -21,6 +20,7 @@ from asterism.streams.run_options import check_stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
     from asterism.streams.backtests import Backtest
     from asterism.streams.pattern_processors import PatternProcessorStream, ProcessorOptions
 
