@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from typing import Any as Value
 
 import asterism.spark  # noqa: F401 - sets the interpreter of a session that is created before the first use of the library
+from asterism.loading import loading
 
 if TYPE_CHECKING:
     __version__: str
@@ -376,7 +377,9 @@ def __getattr__(name: str) -> Value:
         return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
         try:
-            return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
+            with loading():
+                module = import_module(f"asterism.{_MODULES[name]}")
+            return getattr(module, name)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyspark":
                 raise

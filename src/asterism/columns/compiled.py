@@ -24,6 +24,8 @@ from numba.core.caching import (
 )
 from numba.core.dispatcher import Dispatcher
 
+from asterism.loading import loading
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("asterism.columns")
 
@@ -189,7 +191,7 @@ class _EntryPoint:
         :raises _NotCompiledError: it must be compiled
         """
         if self._is_cached:
-            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()):
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()), loading():
                 result = self.compiled(*arguments)
                 self._is_compiled = True
                 return result

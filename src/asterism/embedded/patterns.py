@@ -13,6 +13,7 @@ from asterism.embedded.batches import check_live, check_table, is_live, opened
 from asterism.embedded.tables import function_schema, run_table, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
+from asterism.loading import loading
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import ProcessSpec
@@ -35,7 +36,10 @@ def pattern_stream(
     stream: KeyedStream[Any], pattern: Pattern, key_groups: int | None, drain: bool, options: MatchOptions
 ) -> PatternStream[pa.Table]:
     """See :meth:`asterism.CEP.pattern`."""
-    return ArrowPatternStream(stream, pattern, key_groups, drain, options)
+    with loading():
+        from asterism.matching import kernels  # noqa: F401 - which imports numba
+
+        return ArrowPatternStream(stream, pattern, key_groups, drain, options)
 
 
 def pattern_processors(

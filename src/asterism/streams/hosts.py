@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from asterism.errors import StreamDefinitionError
+from asterism.loading import loading
 
 SPARK, EMBEDDED = "asterism.spark.api", "asterism.embedded"
 """The packages of the hosts in which the operations are. They are imported by name, since they are above this one, and only if
@@ -28,7 +29,8 @@ def keyed_stream_of(events: object) -> type:
     if is_of_spark(events):
         stream: type = import_module("asterism.spark.host.keyed_stream").SparkKeyedStream
     else:
-        stream = import_module("asterism.embedded.keyed_stream").ArrowKeyedStream
+        with loading():
+            stream = import_module("asterism.embedded.keyed_stream").ArrowKeyedStream
     return stream
 
 
@@ -37,7 +39,8 @@ def module_of(host: str, name: str) -> Any:
 
     :param name: below the package of the host
     """
-    return import_module(f"{host}.{name}")
+    with loading():
+        return import_module(f"{host}.{name}")
 
 
 def check_on_spark(what: str, stream: Any) -> None:
