@@ -118,6 +118,9 @@ def _finds_installed(compiled: Any) -> bool:
     ):
         return False
     other: Any = compiled._cache  # type: ignore[attr-defined] # numba has no other way
+    beside = Path(compiled.py_func.__code__.co_filename).parent / "__pycache__"
+    if getattr(other, "cache_path", None) == str(beside):  # the usual case, which must be quick
+        return False
     installed = _InstalledCache(compiled.py_func, other)
     if installed.cache_path == getattr(other, "cache_path", None) or not installed.exists():
         return False
