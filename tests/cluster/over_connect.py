@@ -30,8 +30,10 @@ from asterism import (
     window,
 )
 from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.files.lease import Lease
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.host.execution import Sink
+from asterism.spark.session.leases import FOLDER, SECONDS
 from tests.spark.streams import FUNNEL, STRICT, events, stream_of, write_files
 
 FUNNEL_OF_SPARK = (
@@ -52,6 +54,8 @@ OUTPUTS = {
 """The outputs of each query that go to sinks."""
 ERROR = "error"
 """The name of a query that fails. It follows the pattern."""
+LEASE = "lease"
+"""The name of a pattern on a checkpoint that another process, this one, uses at first. The file has its error and the claims."""
 TABLES = "tables"
 """The name of a join and a clause over tables."""
 
@@ -130,6 +134,22 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
         found.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=last, **options)
 
 
+def refused(spark: SparkSession, folder: Path) -> None:
+    spark.conf.set(SECONDS, "4")
+    claims = folder / "checkpoint" / FOLDER
+    lease = Lease(str(claims), "the checkpoint", expiry=4)
+    lease.acquire()
+    try:
+        run(spark, "pattern", folder, 1)
+    except Exception as error:
+        (folder / ERROR).write_text(str(error))
+    (folder / "written").write_text(str((folder / "checkpoint" / "offsets" / "0").exists()))
+    lease.release()
+    run(spark, "pattern", folder, 2)
+    (folder / "claims").write_text(" ".join(path.stem.rpartition("-")[2] for path in claims.iterdir()))
+    spark.conf.unset(SECONDS)
+
+
 def another_query(spark: SparkSession, folder: Path) -> None:
     """It is started from the checkpoint of the pattern, and not with ``run``, which looks at the checkpoint before."""
     matches = CEP.pattern(stream_of(spark, folder / "in"), FUNNEL, key_groups=KEY_GROUPS + 1).matches
@@ -146,6 +166,9 @@ def main(url: str, folder: Path, names: list[str]) -> None:
             table = spark.createDataFrame(events(99))
             joined_of(table).write.parquet(str(folder / "joined"))
             clause_of(KeyedStream(table, time="ts")).matches.write.parquet(str(folder / "matches"))
+            continue
+        if name == LEASE:
+            refused(spark, folder / name)
             continue
         if name != ERROR:
             run(spark, name, folder / name, int(runs))

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from asterism import KeyedStream
 from tests.cluster.connect_results import check_results, outputs_of, rows
-from tests.cluster.over_connect import ERROR, OUTPUTS, TABLES, clause_of, joined_of
+from tests.cluster.over_connect import ERROR, LEASE, OUTPUTS, TABLES, clause_of, joined_of
 from tests.spark.streams import events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1, TABLES: 1}, tmp_path_factory.mktemp("connect"))
+    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1, TABLES: 1, LEASE: 1}, tmp_path_factory.mktemp("connect"))
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -39,3 +39,13 @@ def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> No
     assert message.startswith("StreamingQueryException: ")
     assert "CheckpointMismatchError: [CHECKPOINT_MISMATCH] the checkpoint was created with " in message
     assert "\n  The number of key groups of a checkpoint cannot change.\n  Hint: set key_groups=" in message
+
+
+def test_a_checkpoint_of_another_process_is_refused(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """Before anything is written; and a query that has ended has released its lease."""
+    message = (folder / LEASE / ERROR).read_text()
+    assert f"[CHECKPOINT_IN_USE] the checkpoint {folder / LEASE / 'checkpoint'} is in use" in message
+    assert (folder / LEASE / "written").read_text() == "False"
+    assert (folder / LEASE / "claims").read_text() == "released"
+    (tmp_path / "pattern").symlink_to(folder / LEASE)
+    check_results(spark, tmp_path, tmp_path, "pattern")

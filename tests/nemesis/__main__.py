@@ -23,6 +23,9 @@ from tests.nemesis.queries import QUERIES
 from tests.nemesis.replay import Verdict
 from tests.nemesis.storages import STORAGES, Storage
 
+_MANY = 24
+"""Faults."""
+
 
 @dataclass
 class Tally:
@@ -110,11 +113,14 @@ def main() -> int:
 def lives(options: argparse.Namespace, storage: Storage | None) -> int:
     tally = Tally(options.kills)
     work = Path(tempfile.mkdtemp(prefix="nemesis-"))
-    # Half of what a start costs is loading Spark's classes, so a life without faults puts them into an archive.
-    classes = work / "spark.jsa"
-    print("a life without faults", flush=True)
-    peaceful = Life(work / "0000", "rules", 0, [], java=f"-XX:ArchiveClassesAtExit={classes}", lakes=options.lakes)
-    tally.add(peaceful, peaceful.run(), None)
+    java = ""
+    if options.kills >= _MANY:
+        # Half of what a start costs is loading Spark's classes, so a life without faults puts them into an archive.
+        classes = work / "spark.jsa"
+        print("a life without faults", flush=True)
+        peaceful = Life(work / "0000", "rules", 0, [], java=f"-XX:ArchiveClassesAtExit={classes}", lakes=options.lakes)
+        tally.add(peaceful, peaceful.run(), None)
+        java = f"-XX:SharedArchiveFile={classes}"
 
     def live(number: int, kind: str, seed: int, faults: list[Fault]) -> None:
         if time.monotonic() - tally.begin > 60 * options.minutes:
@@ -126,7 +132,7 @@ def lives(options: argparse.Namespace, storage: Storage | None) -> int:
             seed,
             faults,
             partial(print, flush=True),
-            f"-XX:SharedArchiveFile={classes}",
+            java,
             storage,
             options.lakes,
         )

@@ -94,7 +94,7 @@ class Lease:
     def acquire(self, waiting: Callable[[str], object] = lambda message: None) -> None:
         """Become the holder. Waits for the end of a claim that is not renewed, for as long as *expiry*.
 
-        :param waiting: called once if it waits, with a message for the user
+        :param waiting: called once if it waits for long, with a message for the user
         :raises CheckpointInUseError: another process holds the lease, or is about to
         :raises OSError: the folder cannot be read or written
         """
@@ -156,7 +156,7 @@ class Lease:
     def _wait_for_others(self, own: _Claim, waiting: Callable[[str], object]) -> list[_Claim]:
         """Wait until no other claim is alive. Returns the others."""
         first: dict[str, tuple[_Claim, float]] = {}
-        said = False
+        said, pause, longest = False, self.expiry / _RENEWALS / 64, self.expiry / _RENEWALS / 2
         while True:
             claims = self._claims()
             others = [claim for claim in claims if claim.owner != self._owner]
@@ -174,14 +174,15 @@ class Lease:
                     alive.append(claim)
             if now and not alive:
                 return others
-            if alive and not said:
+            if alive and pause == longest and not said:
                 said = True
                 holder = self._described(alive[0])
                 waiting(
                     f"{self.purpose} was used by {holder}, which has not released it; waiting up to {self.expiry:g} s"
                 )
-            if alive:
-                time.sleep(self.expiry / _RENEWALS / 2)
+            if alive:  # perhaps a query that has just ended releases it now
+                time.sleep(pause)
+                pause = min(2 * pause, longest)
             self._write(own)  # again, if a new holder has removed it
 
     def _in_use(self, claim: _Claim) -> CheckpointInUseError:

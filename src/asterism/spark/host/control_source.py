@@ -10,8 +10,11 @@ See docs/decisions/0035, 0064 and 0124.
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
@@ -29,7 +32,11 @@ from asterism.spark.host.versions import (
 )
 from asterism.spark.session.worker import receive_at_once, send_no_empty_profiles
 
+if TYPE_CHECKING:
+    from asterism.spark.session.leases import SourceLease
+
 NAME = "asterism_control"
+SECONDS_TO_END = 10
 _NO_LIMIT = 2**31 - 1
 
 
@@ -49,8 +56,12 @@ class ControlSource(DataSource):
     end of input), ``timers`` (whether there are timers in processing time), ``idle`` (whether an input can be idle; then there
     are such timers), ``signals`` (the folder with the signal that a query ends the input of all its operators), ``run`` (the
     folder of the run that ends the input when the other sources are exhausted), ``zone`` (the session's time zone, if an
-    expression depends on it) and ``start`` (the last offset of the checkpoint, for Spark 4.1).
+    expression depends on it), ``start`` (the last offset of the checkpoint, for Spark 4.1), ``checkpoint`` (over Spark Connect:
+    the source holds its lease) and ``leaseSeconds``.
     """
+
+    hadoop: ClassVar[Mapping[str, str]] = {}
+    """Settings of Hadoop for the checkpoint. They may contain a password, and options are shown in query plans."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type] # PySpark wants a dict
@@ -69,6 +80,7 @@ class ControlSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         reader = self.reader_of_stream()
+        reader.hadoop = self.hadoop
         return reader_for_spark(reader, self.options, reader.check)
 
     def reader_of_stream(self) -> SourceReader:
@@ -95,6 +107,9 @@ class SourceReader(DataSourceStreamReader):
 
     last: dict[str, Any] | None = None
     """The offset with the end of input, if this reader has sent it."""
+    hadoop: Mapping[str, str] = {}
+    _lease: SourceLease | None = None
+    _stopped = False
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.key_groups, self.definition = int(options["keyGroups"]), options["definition"]
@@ -102,8 +117,13 @@ class SourceReader(DataSourceStreamReader):
         self.started: int | None = None
         """The last micro-batch that the source has started."""
         self.timers, self.idle = (options.get(name, "false") == "true" for name in ("timers", "idle"))
+        self.checkpoint, self.lease_seconds = options.get("checkpoint"), float(options.get("leaseSeconds", "0"))
         if self.folder is not None:
             signals.announce(self.folder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The pickled reader is sent to executors, which only read partitions.
+        return self.__dict__ | {"_lease": None, "hadoop": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -148,7 +168,44 @@ class SourceReader(DataSourceStreamReader):
         self.started = start.get("starts", 0) + 1
         return start | {"starts": self.started}
 
+    def protect(self) -> None:
+        """Acquire the lease of the checkpoint, unless the process that starts the query holds it; and check it from then on.
+
+        :raises CheckpointInUseError: another process runs a query on the checkpoint
+        :raises LeaseLostError: another process has taken over
+        """
+        if self._lease is not None:
+            self._lease.check()
+        elif self.checkpoint is not None:
+            from asterism.spark.session.leases import SourceLease
+
+            self._lease = SourceLease(self.checkpoint, self.lease_seconds, self.hadoop)
+            self.stop_on_signal()
+
+    def stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self.end()
+
+    def end(self) -> None:
+        """The query has ended. Called once."""
+        if self._lease is not None:
+            self._lease.release()
+
+    def stop_on_signal(self) -> None:
+        """Call :meth:`stop` on SIGTERM. Spark ends this process with this signal, at which Python would exit immediately."""
+
+        def end(*_: Any) -> None:
+            if not self._stopped:  # otherwise the shutdown has begun, and has some seconds left
+                self.stop()
+                sys.exit()
+            signal.alarm(SECONDS_TO_END)
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, end)
+
     def initialOffset(self) -> dict[str, Any]:
+        self.protect()
         zone = {} if self.zone is None else {"zone": self.zone}
         return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition, **zone}
 
@@ -156,6 +213,7 @@ class SourceReader(DataSourceStreamReader):
         """Check that the query can continue from the offset *start*. Returns it with the definition of this query, so that a
         changed definition begins a micro-batch.
         """
+        self.protect()
         check_key_groups_of(start, self.key_groups)
         check_zone_of(start, self.zone)
         if start["definition"] == self.definition:
@@ -163,6 +221,7 @@ class SourceReader(DataSourceStreamReader):
         return {**self.initialOffset(), **start, "definition": self.definition}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self.protect()  # the first call, if a micro-batch is repeated
         messages = {"messages": END_OF_INPUT, "runs": BEGIN_OF_RUN}
         return [InputPartition(messages[count]) for count in messages if end.get(count, 0) > start.get(count, 0)]
 

@@ -35,7 +35,7 @@ from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Seam, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
 from asterism.spark.session.history import StoredHistory, with_counts
-from asterism.spark.session.leases import checked, leased
+from asterism.spark.session.leases import checked, leased, options_of_source
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -337,6 +337,7 @@ class _Queries:
             checkpoint=checkpoint if len(offsets) == 1 else None,
             seam=self.seam,
             initial=self.initial(checkpoint, key_groups),
+            lease=options_of_source(self.spark, checkpoint),
         )
         try:
             return self._start(use, trigger, batches)

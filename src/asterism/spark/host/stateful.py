@@ -7,10 +7,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -25,6 +26,7 @@ from asterism.columns.internal import internal
 from asterism.columns.time import BEFORE_TIME, micros
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.expressions.computed_columns import PREFIX
+from asterism.files.file_systems import is_path
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS
@@ -60,6 +62,7 @@ from asterism.spark.session.settings import (
     check_arrow_batches,
     check_worker_memory,
     configure_state_store,
+    hadoop_settings,
 )
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.spark.session.worker import task
@@ -104,6 +107,7 @@ class Use:
     :param seam: where the stream begins, if it has a history
     :param initial: the state after the history, of a new checkpoint
     :param reads_history: whether this is the plan of the history, to HISTORY
+    :param lease: the options with which the control source holds the lease of the checkpoint
     """
 
     drain: bool
@@ -113,6 +117,7 @@ class Use:
     run: str | None = None
     last_offset: Mapping[str, Any] | None = None
     checkpoint: str | None = None
+    lease: Mapping[str, str] = field(default_factory=dict)
     key_groups: int = DEFAULT_KEY_GROUPS
     seam: Seam | None = None
     initial: DataFrame | None = None
@@ -471,6 +476,8 @@ def stateful(
     initial, begins = use.initial if first is None else first, use.initial is not None
     host = OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream, begins=begins)
     known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
+    if use.lease and not is_path(use.lease["checkpoint"]):
+        source = renamed(source, f"{source.name()}_{uuid4().hex}", hadoop=hadoop_settings(spark))
     reader = named(spark, spark.readStream.format(_registered(spark, source)), CONTROL_SOURCE, known.operators)
     control = _control_rows(reader, operator, use, time_mode, zone)
     results = (
@@ -541,6 +548,7 @@ def _control_rows(
         "zone": zone,
         "run": use.run,
         "start": start,
+        **use.lease,
     }
     return reader.options(**{name: value for name, value in options.items() if value is not None}).load()
 

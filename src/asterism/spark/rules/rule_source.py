@@ -7,9 +7,6 @@ offset. Therefore a set is delivered in the same micro-batch to all key groups, 
 from __future__ import annotations
 
 import logging
-import signal
-import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 NAME = "asterism_processors"
 MAX_ERROR = 300  # characters of an error in an offset
 _RESTORE = "restore the folder that belongs to the checkpoint, or use a new checkpoint location"
-SECONDS_TO_END = 10
 PROCESSORS = "processors"
 Row = tuple[int, str, int, None, bytes]
 
@@ -78,23 +74,23 @@ class _Announces(SourceReader):
         super().__init__(options)
         self.payload = payload
         self._coordinator: Coordinator | None = None
-        self._stopped = self._is_continued = False
+        self._is_continued = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # The pickled reader is sent to executors, which only read partitions.
-        return self.__dict__ | {"_coordinator": None, "payload": b""}
+        return super().__getstate__() | {"_coordinator": None, "payload": b""}
 
     @property
     def coordinator(self) -> Coordinator:
         """The coordinator, started at the first access and stopped with the query."""
         if self._coordinator is None:
+            self.protect()
             from asterism.files.file_systems import use_settings
             from asterism.rules.publishing.coordinator import Coordinator
 
             payload: Payload = cloudpickle.loads(self.payload)
             use_settings(payload.store.hadoop or {})
             _log_updates(payload.store.location)
-            self._stop_on_signal()
+            self.stop_on_signal()
             coordinator = Coordinator(payload.compiler, payload.store, payload.without, payload.lookups)
             coordinator.start(payload.factory)
             self._coordinator = coordinator
@@ -159,22 +155,10 @@ class _Announces(SourceReader):
     def commit(self, end: dict[str, Any]) -> None:
         self.coordinator.committed(end["set"])
 
-    def stop(self) -> None:
-        if self._coordinator is not None and not self._stopped:
-            self._stopped = True
+    def end(self) -> None:
+        if self._coordinator is not None:
             self._coordinator.close()
-
-    def _stop_on_signal(self) -> None:
-        """Call :meth:`stop` on SIGTERM. Spark ends this process with this signal, at which Python would exit immediately."""
-
-        def end(*_: Any) -> None:
-            if not self._stopped:  # otherwise the shutdown has begun, and has some seconds left
-                self.stop()
-                sys.exit()
-            signal.alarm(SECONDS_TO_END)
-
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, end)
+        super().end()
 
 
 class ProcessorReader(_Announces, SupportsTriggerAvailableNow):

@@ -1,14 +1,15 @@
 """Leases of checkpoints: one process at a time runs a query on a checkpoint.
 
 A lease is taken when a query starts, and released when it ends. Inside a process, Spark decides: it stops a query when another
-one is started on its checkpoint. See docs/decisions/0130.
+one is started on its checkpoint. Over Spark Connect, a server runs the query, and its control source has the lease
+(:class:`SourceLease`). See docs/decisions/0130.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +51,11 @@ _lock = threading.Lock()
 def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[StreamingQuery], None]]:
     """Hold the lease of a checkpoint inside the block, and after it until the query ends that the block has passed on.
 
-    Over Spark Connect, no lease is taken: the process that starts a query is not the one that runs it.
+    Over Spark Connect, the process that starts a query is not the one that runs it, and holds no lease.
 
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
-    seconds = float(spark.conf.get(SECONDS, None) or EXPIRY)
+    seconds = lease_seconds(spark)
     if checkpoint is None or is_remote() or seconds <= 0:
         yield lambda query: None
         return
@@ -81,6 +82,39 @@ def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[St
             _release(checkpoint, held.query)
 
 
+def lease_seconds(spark: SparkSession) -> float:
+    """After which another process takes over; 0 or less: no lease is taken."""
+    return float(spark.conf.get(SECONDS, None) or EXPIRY)
+
+
+def options_of_source(spark: SparkSession, checkpoint: str) -> dict[str, str]:
+    """The options with which a control source holds the lease of the checkpoint; none, if this process holds it."""
+    seconds = lease_seconds(spark)
+    return {"checkpoint": checkpoint, "leaseSeconds": str(seconds)} if is_remote() and seconds > 0 else {}
+
+
+class SourceLease:
+    """The lease of the query that a control source belongs to.
+
+    :param seconds: after which another process takes over
+    :param hadoop: settings of Hadoop
+    """
+
+    def __init__(self, checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> None:
+        self._lease = _new_lease(checkpoint, seconds, hadoop)
+
+    def check(self) -> None:
+        """
+        :raises LeaseLostError: another process has taken over
+        """
+        if self._lease is not None:
+            self._lease.check()
+
+    def release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+
+
 def runs_here(checkpoint: str) -> bool:
     """Whether this process runs a query on a checkpoint."""
     with _lock:
@@ -98,19 +132,30 @@ def _started(checkpoint: str) -> _Held | None:
 
 
 def _acquired(spark: SparkSession, checkpoint: str, seconds: float) -> _Held | None:
-    """A new lease, for a query that starts; None: the folder cannot be used, which a message says."""
+    """A new lease, for a query that starts; None: the folder cannot be used."""
+    lease = _new_lease(checkpoint, seconds, hadoop_settings(spark))
+    if lease is None:
+        return None
+    with _lock:
+        _held[checkpoint] = _Held(lease, starts=1)
+        return _held[checkpoint]
+
+
+def _new_lease(checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> Lease | None:
+    """A lease that this process has acquired; None: the folder cannot be used, which a message says.
+
+    :raises CheckpointInUseError: another process runs a query on the checkpoint
+    """
     try:
         location, purpose = f"{checkpoint.rstrip('/')}/{FOLDER}", f"the checkpoint {checkpoint}"
-        lease = Lease(location, purpose, hadoop_settings(spark), expiry=seconds)
+        lease = Lease(location, purpose, hadoop, expiry=seconds)
         lease.acquire(lambda message: sys.stderr.write(f"asterism: {message}\n"))
     except CheckpointInUseError:
         raise
     except (OSError, StateError, pa.ArrowException) as error:
         sys.stderr.write(_unprotected(checkpoint, error))
         return None
-    with _lock:
-        _held[checkpoint] = _Held(lease, starts=1)
-        return _held[checkpoint]
+    return lease
 
 
 def _unprotected(checkpoint: str, error: Exception) -> str:

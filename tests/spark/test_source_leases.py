@@ -1,0 +1,99 @@
+"""Over Spark Connect, the control source holds the lease of the checkpoint: in a process of the server, which Spark ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism.errors import CheckpointInUseError, LeaseLostError
+from asterism.spark.host.control_source import ControlReader, ControlSource, renamed
+from asterism.spark.host.versions import ReadMaxRows
+from asterism.spark.session.leases import FOLDER
+from tests.kit import ROOT
+
+LIMIT = ReadMaxRows(1)
+FIRST = {"messages": 0, "keyGroups": 2, "definition": "d"}
+CALLS: list[Callable[[Any], object]] = [
+    lambda reader: reader.initialOffset(),
+    lambda reader: reader.latestOffset(FIRST, LIMIT),
+    lambda reader: reader.partitions(FIRST, FIRST | {"messages": 1}),
+]
+"""Each may be the first one of a query."""
+HOLDS = """
+import sys, time
+from asterism.spark.host.control_source import ControlReader
+reader = ControlReader({"keyGroups": "2", "definition": "d", "checkpoint": sys.argv[1], "leaseSeconds": sys.argv[2]})
+reader.initialOffset()
+print("holds", flush=True)
+time.sleep(600)
+"""
+
+
+def reader_of(checkpoint: Path, seconds: float) -> ControlReader:
+    options = {"keyGroups": "2", "definition": "d", "checkpoint": str(checkpoint), "leaseSeconds": str(seconds)}
+    return ControlReader(options)
+
+
+def claims(checkpoint: Path) -> list[str]:
+    return [path.stem.rpartition("-")[2] for path in (checkpoint / FOLDER).iterdir()]
+
+
+def test_a_second_query_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    """And a source that plans or reads takes no lease: it is a copy."""
+    first = reader_of(tmp_path, 1)
+    copy = pickle.loads(pickle.dumps(first))
+    assert not tmp_path.joinpath(FOLDER).exists()
+    assert first.initialOffset() == FIRST
+    assert pickle.loads(pickle.dumps(first))._lease is None
+    for call in CALLS:
+        with pytest.raises(CheckpointInUseError, match=f"process {os.getpid()} on"):
+            call(reader_of(tmp_path, 1))
+    first.stop()
+    first.stop()
+    assert claims(tmp_path) == ["released"]
+    assert copy.latestOffset(FIRST, LIMIT) == FIRST
+    copy.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a lease of a process that ended is recognised at once on Linux")
+def test_a_process_that_spark_ends_releases_its_lease_and_one_that_was_paused_stops(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", HOLDS, str(tmp_path), "600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert claims(tmp_path) == ["released"]
+
+    paused, other = reader_of(tmp_path, 0.5), reader_of(tmp_path, 0.5)
+    paused.initialOffset()
+    assert paused._lease is not None
+    assert paused._lease._lease is not None
+    paused._lease._lease._ended.set()  # nothing renews it any more
+    time.sleep(0.5)
+    other.initialOffset()
+    for call in CALLS:
+        with pytest.raises(LeaseLostError, match="was taken over by another query"):
+            call(paused)
+    paused.stop()
+    other.stop()
+
+
+def test_settings_with_passwords_are_no_options() -> None:
+    """Those of Hadoop are an attribute of the class, and the reader that goes to executors does not have them."""
+    source: Any = renamed(ControlSource, "another", hadoop={"fs.s3a.secret.key": "secret"})
+    reader = source(
+        {"keyGroups": "2", "definition": "d", "checkpoint": "s3a://b/c", "leaseSeconds": "20"}
+    ).streamReader(None)
+    assert reader.hadoop == {"fs.s3a.secret.key": "secret"}
+    assert b"secret" not in pickle.dumps(reader)
