@@ -53,3 +53,23 @@ def events_of(spark: SparkSession, *lines: str) -> DataFrame:
 
 def guesses(events: DataFrame) -> PatternStream:
     return CEP.pattern(KeyedStream(events, key="user", time="ts"), GUESSED, key_groups=2)
+
+
+def append(spark: SparkSession, lake: str, table: str, lines: list[str]) -> None:
+    rows = events_of(spark, *lines).coalesce(1)
+    if lake == "delta" and "`" in table:  # a path
+        rows.write.format("delta").mode("append").save(table.split("`")[1])
+    elif lake == "delta":
+        rows.write.format("delta").mode("append").saveAsTable(table)
+    elif spark.catalog.tableExists(table):
+        rows.writeTo(table).append()
+    else:
+        rows.writeTo(table).using("iceberg").tableProperty("format-version", "2").create()
+
+
+def rewrite(spark: SparkSession, lake: str, table: str) -> None:
+    """Compact the files, which changes no row."""
+    if lake == "delta":
+        spark.sql(f"OPTIMIZE {table}")
+    else:
+        spark.sql(f"CALL ice.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")

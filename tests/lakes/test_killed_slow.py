@@ -1,12 +1,16 @@
-"""A query that writes to Delta and Iceberg is killed: each row is in the tables once."""
+"""Queries that write to Delta and Iceberg, or read from them, are killed: each row is there once."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.discovery.servers import NoServerError
+from tests.kit import ROOT, spawned
 from tests.nemesis.life import ALL, DRIVER, ERROR, JVM, KILL, SELF, Fault, Life
 from tests.servers.lakes import environment
 
@@ -31,3 +35,22 @@ def test_a_life_with_lakes(tmp_path: Path) -> None:
     assert [outcome.hit and outcome.recovered for outcome in life.outcomes] == [True] * len(faults)
     for output in life.query.ids:
         assert verdict.rows[f"{output} in delta"] == verdict.rows[f"{output} in iceberg"] == verdict.rows[output] > 0
+
+
+@pytest.mark.parametrize("lake", ["delta", "iceberg"])
+def test_a_table_that_is_compacted_after_a_kill(tmp_path: Path, lake: str) -> None:
+    """The micro-batch that was not committed is repeated with the rows that it had."""
+    try:
+        variables = environment()
+    except NoServerError as error:
+        pytest.skip(str(error))
+    for end, status in (("dies", -signal.SIGKILL), ("ends", 0)):
+        with (tmp_path / "log").open("wb") as log:
+            reader: subprocess.Popen[bytes] = spawned(
+                [sys.executable, "-m", "tests.lakes.reader", str(tmp_path), lake, end],
+                env=variables, cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            reader.wait(timeout=400)
+        assert reader.returncode == status, (tmp_path / "log").read_text()[-5000:]
+    batches = sorted(path.name for path in (tmp_path / "out").glob("batch=*"))
+    assert batches[:3] == ["batch=0", "batch=1", "batch=2"]
