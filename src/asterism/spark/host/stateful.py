@@ -476,9 +476,7 @@ def stateful(
     initial, begins = use.initial if first is None else first, use.initial is not None
     host = OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream, begins=begins)
     known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
-    if use.lease and not is_path(use.lease["checkpoint"]):
-        source = renamed(source, f"{source.name()}_{uuid4().hex}", hadoop=hadoop_settings(spark))
-    reader = named(spark, spark.readStream.format(_registered(spark, source)), CONTROL_SOURCE, known.operators)
+    reader = named(spark, spark.readStream.format(_registered(spark, source, use)), CONTROL_SOURCE, known.operators)
     control = _control_rows(reader, operator, use, time_mode, zone)
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
@@ -559,8 +557,10 @@ def bootstrap_source(spark: SparkSession) -> DataFrame:
     return reader.options(keyGroups=0, definition="", timers="true").load()
 
 
-def _registered(spark: SparkSession, source: type[DataSource]) -> str:
+def _registered(spark: SparkSession, source: type[DataSource], use: Use | None = None) -> str:
     """Register a source, and return its name in this session."""
+    if use is not None and use.lease and not is_path(use.lease["checkpoint"]):
+        source = renamed(source, f"{source.name()}_{uuid4().hex}", hadoop=hadoop_settings(spark))
     name = source.name()
     for number in itertools.count(2):
         try:
