@@ -184,11 +184,14 @@ def operators_in(spark: SparkSession, checkpoint: str) -> list[Row]:
     :raises StateError: there is none
     """
     try:
-        return spark.read.format("state-metadata").load(checkpoint).collect()
+        operators = spark.read.format("state-metadata").load(checkpoint).collect()
     except PySparkException as error:
         raise StateError(
             f"there is no state of Asterism in {checkpoint}", str(error).strip().splitlines()[0], _PLACE
         ) from None
+    if not operators:
+        raise StateError(f"there is no state of Asterism in {checkpoint}", hint=_PLACE)
+    return operators
 
 
 def is_of_asterism(operator: Row) -> bool:
