@@ -98,7 +98,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     sets = StoredFolder.of(spark, checkpoint) / STORE if store is None else StoredFolder.of(spark, store)
     if store is not None and not sets.names():
         raise StateError(f"there are no sets of rules in {store}", hint="store= of the query")
-    _checked_operators(spark, source.location)  # before a lease is written there
+    checked_operators(spark, source.location)  # before a lease is written there
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
@@ -112,7 +112,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
 
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:
     """:param store: where the sets of rules of the last operator are, if it has some"""
-    numbers = _checked_operators(spark, source.location)
+    numbers = checked_operators(spark, source.location)
     position = _position(source, read_state(spark, source.location, operator_id=LAST_OPERATOR))
     last, *upstream = [
         _written(spark, source, folder if number == LAST_OPERATOR else folder / f"operator-{number}", number, store)
@@ -167,12 +167,18 @@ def _written(
     return UpstreamOperator(folder.location.rpartition("/")[2], mode, key_groups, summary, counts)
 
 
-def _checked_operators(spark: SparkSession, checkpoint: str) -> dict[int, int]:
+def checked_operators(spark: SparkSession, checkpoint: str) -> dict[int, int]:
     """The stateful operators of a query by Spark's numbers, the last one first, and how many tasks each has.
 
-    :raises StateError: there is one of Spark itself
+    :raises StateError: there is none, or one of Spark itself
     """
-    rows = operators_in(spark, checkpoint)
+    # Spark creates folders where it looks for the state of a query that does not exist.
+    rows = operators_in(spark, checkpoint) if StoredFolder.of(spark, checkpoint).names() else []
+    if not rows:
+        raise StateError(
+            f"there is no state of Asterism in {checkpoint}",
+            hint="use the checkpoint location of a query that has completed a micro-batch",
+        )
     others = sorted(row.operatorName for row in rows if not is_of_asterism(row))
     if others:
         raise StateError(

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from asterism.arguments import expect, expect_number, expect_string
 from asterism.errors import StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
-from asterism.spark.host.state_reader import operators_in
-from asterism.spark.savepoints.creating import create_savepoint
+from asterism.spark.savepoints.creating import checked_operators, create_savepoint
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
@@ -58,7 +57,7 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
     whole = StoredFolder.of(spark, checkpoint)
     former = json.loads(whole.read(CURRENT) or "{}").get("folder", _WHOLE)
     name = f"{name}-{int(former.rpartition('-')[2] or 0) + 1}"
-    operators_in(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
+    checked_operators(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
     with leased(spark, current_checkpoint(spark, whole.location)):
         savepoint, new = whole / (name + _PART), whole / name
         for left in (savepoint, new):  # by a call that was interrupted
