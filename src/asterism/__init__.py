@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
     from asterism.spark.api.operators import OperatorStream, connect
     from asterism.spark.api.running import run
-    from asterism.spark.api.statements import sql
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
@@ -95,6 +94,7 @@ if TYPE_CHECKING:
     from asterism.streams.pattern_processors import PatternProcessorStream
     from asterism.streams.pattern_stream import PatternStream
     from asterism.streams.row_patterns import RowPatternStream, match_recognize
+    from asterism.streams.sql import sql
     from asterism.streams.timelines import timeline
     from asterism.streams.windows import WindowedStream, window
     from asterism.windows.assigners import (
@@ -282,6 +282,7 @@ _NAMES = {
     "spark.api.operators": ["OperatorStream", "connect"],
     "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
+    "streams.sql": ["sql"],
     "spark.host.state_reader": ["StateReader", "read_state"],
     "savepoints.plan": ["SavepointPlan"],
     "spark.savepoints.bootstrapping": ["bootstrap_savepoint"],
@@ -294,7 +295,6 @@ _NAMES = {
     "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],
     "spark.savepoints.writing": ["SavepointWriter"],
     "spark.api.running": ["run"],
-    "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],
     "streams.joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",

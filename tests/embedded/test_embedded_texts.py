@@ -92,6 +92,11 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_function_of_spark_in_a_clause": lambda: match_recognize(
         TABLE, "ORDER BY ts MEASURES java_method('a', 'b', user) AS m PATTERN (x) DEFINE x AS TRUE"
     ),
+    "a_statement_that_is_no_query": lambda: asterism.sql("CREATE TABLE a AS SELECT * FROM t", t=TABLE),
+    "a_statement_with_an_unknown_column": lambda: asterism.sql("SELECT nosuch FROM t", t=TABLE),
+    "a_statement_that_is_wrong": lambda: asterism.sql("SELECT FROM WHERE", t=TABLE),
+    "a_statement_with_an_operator": lambda: asterism.sql("SELECT 1", t=asterism.StreamOperator),
+    "a_table_of_a_statement": lambda: asterism.sql("SELECT * FROM t", t=5),
     "data_stream": lambda: asterism.DataStream(TABLE),  # type: ignore[arg-type]
 }
 

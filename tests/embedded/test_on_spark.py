@@ -10,10 +10,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from asterism import CEP, KeyedStream
+from asterism import CEP, KeyedStream, sql
 from asterism.columns.schemas import small_type
 from tests.embedded.cases import CASES, CLAUSES, JOINS, QUOTES, TRADES, WINDOWS
 from tests.embedded.rule_cases import EVENTS, RULE_CASES, compared
+from tests.embedded.statement_cases import STATEMENTS, rows_of
 from tests.matching.pattern_strategies import cases
 from tests.matching.test_pattern_property import SCHEMA, SELECT
 
@@ -107,6 +108,19 @@ def test_backtests(spark: SparkSession) -> None:
     assert embedded == on_spark
     assert in_order(embedded.matches) == in_order(on_spark.matches.toArrow())
     assert types_of(embedded.matches) == types_of(on_spark.matches.toArrow())
+
+
+def check_statement(spark: SparkSession, name: str) -> None:
+    statement, _ = STATEMENTS[name]
+    on_spark = sql(statement, spark, trades=spark.createDataFrame(TRADES)).toArrow()
+    embedded = sql(statement, trades=TRADES)
+    assert embedded.column_names == on_spark.column_names
+    assert rows_of(embedded) == rows_of(on_spark)
+
+
+@pytest.mark.parametrize("name", ["a subquery, and an aggregate", "a subquery of a clause"])
+def test_statements(spark: SparkSession, name: str) -> None:
+    check_statement(spark, name)
 
 
 def compare(spark: SparkSession, examples: int) -> None:

@@ -7,7 +7,17 @@ from pyspark.sql import SparkSession
 
 from tests.embedded.cases import CASES, CLAUSES, JOINS, WINDOWS
 from tests.embedded.rule_cases import RULE_CASES
-from tests.embedded.test_on_spark import AT_ONCE, check, check_clause, check_join, check_rules, check_window, compare
+from tests.embedded.statement_cases import STATEMENTS
+from tests.embedded.test_on_spark import (
+    AT_ONCE,
+    check,
+    check_clause,
+    check_join,
+    check_rules,
+    check_statement,
+    check_window,
+    compare,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
 
@@ -39,3 +49,8 @@ def test_random_patterns(spark: SparkSession) -> None:
 @pytest.mark.parametrize("name", RULE_CASES)
 def test_rules(spark: SparkSession, name: str) -> None:
     check_rules(spark, name)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements(spark: SparkSession, name: str) -> None:
+    check_statement(spark, name)

@@ -110,11 +110,11 @@ def test_command_in_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -
     pq.write_table(events(300), tmp_path / "clicks.parquet")
     statement = f"SELECT * FROM clicks MATCH_RECOGNIZE ({RISE})"
     found = []
-    for options in ([], ["--stream", "--max-out-of-orderness", "5s"]):
+    for options in ([], ["--spark"], ["--stream", "--max-out-of-orderness", "5s"]):
         out = tmp_path / "out.parquet"
         arguments = ["sql", statement, "--table", f"clicks={tmp_path / 'clicks.parquet'}", *options, "--out", str(out)]
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 0, result.output
         found.append(in_any_order(pq.read_table(out).to_pylist()))
         assert result.output == f"{len(found[-1])} rows written to {out}\n"
-    assert found[0] == found[1] != []
+    assert found[0] == found[1] == found[2] != []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -14,6 +15,7 @@ from asterism.cli.common.terminal import (
     MATCHING,
     errors_explained,
     max_out_of_orderness_option,
+    spark_option,
     status_line,
     watermark_by_option,
 )
@@ -21,7 +23,7 @@ from asterism.cli.match import PartsSink
 from asterism.row_patterns.clause.clause import DialectName
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
 
 class _TableFile(click.ParamType[tuple[str, Path]]):
@@ -49,7 +51,10 @@ class _TableFile(click.ParamType[tuple[str, Path]]):
     type=_TableFile(),
     help="A table: its name, and a .csv (with a header), .jsonl or .parquet file, or a folder of such files. Can be repeated.",
 )
-@click.option("--stream", is_flag=True, help="Read the tables as streams, and end them after the existing files.")
+@spark_option
+@click.option(
+    "--stream", is_flag=True, help="Read the tables as streams, on Spark, and end them after the existing files."
+)
 @max_out_of_orderness_option
 @watermark_by_option
 @click.option(
@@ -64,6 +69,7 @@ class _TableFile(click.ParamType[tuple[str, Path]]):
 def sql(
     statement: str,
     tables: tuple[tuple[str, Path], ...],
+    spark: bool,
     stream: bool,
     max_out_of_orderness: timedelta,
     watermark_by: tuple[str, ...],
@@ -73,38 +79,45 @@ def sql(
 ) -> None:
     """Run a statement of Spark SQL, in which tables can be followed by MATCH_RECOGNIZE, on files.
 
+    Without --spark, a statement is a query, and DuckDB executes what is around the clauses.
+
     \b
     asterism sql "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts
       MEASURES A.ts AS began PATTERN (A B+) DEFINE B AS price > PREV(price))" --table trades=trades.parquet
     """
+    options: dict[str, Any] = {
+        "max_out_of_orderness": max_out_of_orderness,
+        "watermark_by": watermark_by,
+        "dialect": dialect,
+    }
     with errors_explained():
-        files = {name: files_to_read(path) for name, path in tables}
-        with temporary_folder() as folder, local_spark() as spark:
-            frames: dict[str, Any] = {}
-            for name, source in files.items():
-                batch = read_batch(spark, source)
-                frames[name] = read_stream(spark, source, batch.schema) if stream else batch
-            with status_line(MATCHING):
-                options = {
-                    "max_out_of_orderness": max_out_of_orderness,
-                    "watermark_by": watermark_by,
-                    "dialect": dialect,
-                }
-                rows = _result(spark, statement, frames, options, folder).toArrow()
+        with status_line(MATCHING):
+            if spark or stream:
+                rows = _rows_on_spark(statement, dict(tables), stream, options)
+            else:
+                from asterism.streams.sql import sql as result_of
+
+                named: dict[str, Any] = dict(tables)
+                rows = result_of(statement, None, **options, **named)
         what = f"{rows.num_rows:,} {'row' if rows.num_rows == 1 else 'rows'}"
         show_or_write(rows, rows, what, out, limit)
 
 
-def _result(
-    spark: SparkSession, statement: str, frames: dict[str, Any], options: dict[str, Any], work: Path
-) -> DataFrame:
-    from asterism.spark.api.running import run
-    from asterism.spark.api.statements import sql as result_of
-    from asterism.spark.session.settings import new_key_groups
+def _rows_on_spark(statement: str, tables: Mapping[str, Path], stream: bool, options: Mapping[str, Any]) -> pa.Table:
+    """The rows of the statement on Spark. A stream is run to its end."""
+    files = {name: files_to_read(path) for name, path in tables.items()}
+    with temporary_folder() as work, local_spark() as spark:
+        from asterism.spark.api.running import run
+        from asterism.spark.api.statements import sql as result_of
+        from asterism.spark.session.settings import new_key_groups
 
-    rows = result_of(statement, spark, key_groups=new_key_groups(spark), drain=True, **options, **frames)
-    if not rows.isStreaming:
-        return rows
-    sink = PartsSink(work / "rows")
-    run(rows, sink, checkpoint=str(work / "checkpoint"))
-    return sink.read(spark, rows.schema)
+        frames: dict[str, Any] = {}
+        for name, source in files.items():
+            batch = read_batch(spark, source)
+            frames[name] = read_stream(spark, source, batch.schema) if stream else batch
+        rows = result_of(statement, spark, key_groups=new_key_groups(spark), drain=True, **options, **frames)
+        if not rows.isStreaming:
+            return rows.toArrow()
+        sink = PartsSink(work / "rows")
+        run(rows, sink, checkpoint=str(work / "checkpoint"))
+        return sink.read(spark, rows.schema).toArrow()
