@@ -35,7 +35,7 @@ def test_rules_in_a_statement() -> None:
     case = RULE_CASES["all"]
     found = asterism.sql(
         "SELECT processor_id, count(*) AS n FROM events MATCH_RECOGNIZE_DYNAMIC (PARTITION BY user ORDER BY ts"
-        " OPTIONS (factory = rules)) GROUP BY processor_id",
+        " pattern_processor_discoverer_factory = rules) GROUP BY processor_id",
         events=case.table,
         rules=case.stream_of(case.table).factory,
     )

@@ -1,4 +1,6 @@
-"""Statements of SQL over Arrow tables: the rest of a statement, after its clauses, is executed by DuckDB."""
+"""Statements of SQL over Arrow tables: the rest of a statement, after its clauses, is executed by DuckDB. See
+docs/decisions/0135.
+"""
 
 from __future__ import annotations
 
