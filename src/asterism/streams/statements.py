@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -38,14 +38,6 @@ from asterism.text.printable import quoted_name
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
 _NOT_IN_A_TABLE = ("WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
-
-
-class Call(Protocol):
-    """A call of a table function in a statement."""
-
-    @property
-    def name(self) -> str:
-        """The name of the function."""
 
 
 class StatementRun(ABC):
@@ -298,14 +290,16 @@ class Statement(StatementTokens):
         tokens = StatementTokens.read(source)
         return cls(tokens.tokens, tokens.opened_by, tokens.closed_at, tokens.clauses, source, [])
 
-    def check_kind(self, calls: Sequence[Call] = ()) -> None:
+    def check_kind(self, calls: Sequence[str] = ()) -> None:
         """Reject statements with a clause or a call that Spark would keep as text: the text would refer to temporary views that
         no longer exist.
+
+        :param calls: the names of the table functions that are called
         """
         words = [word_of(token) for token in self.tokens]
         if not (self.clauses or calls) or not words:
             return
-        what = CLAUSE if self.clauses else calls[0].name
+        what = CLAUSE if self.clauses else calls[0]
         makes_view = (
             words[0] in ("CREATE", "ALTER") and next((w for w in words if w in ("VIEW", "TABLE")), "") == "VIEW"
         )

@@ -91,7 +91,7 @@ def sql(
         return _of_spark(lambda: spark.sql(text), lambda: Statement.read(text), functions)
     statement = Statement.read(text)
     calls = list(calls_in(text, statement, functions))
-    statement.check_kind(calls)
+    statement.check_kind([call.name for call in calls])
     options: dict[str, Any] = {"key_groups": key_groups, "drain": drain}
     watermarks = Watermarks(max_out_of_orderness, idle_after, watermark_by)
     search_options = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
