@@ -15,7 +15,7 @@ import asterism
 SOURCE = Path(asterism.__file__).parent
 MAX_PARAMETERS, MAX_CONSTRUCTOR_PARAMETERS = 8, 10
 """Without ``*names`` and ``**names``."""
-MORE_PARAMETERS = {"statements.py": {"sql": 10}, "pattern_stream.py": {"run": 10}}
+MORE_PARAMETERS = {"statements.py": {"sql": 10}, "sql.py": {"sql": 10}, "pattern_stream.py": {"run": 10}}
 """The tables of ``sql`` take the place of ``**options``; ``run`` has the contents of outputs, and how a query starts."""
 MAX_LINES = 60
 """Of a function, without its docstring. The loops of compiled modules may be longer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -71,11 +70,9 @@ def sql(
     tables: tuple[tuple[str, Path], ...],
     spark: bool,
     stream: bool,
-    max_out_of_orderness: timedelta,
-    watermark_by: tuple[str, ...],
-    dialect: DialectName,
     out: Path | None,
     limit: int,
+    **options: Any,
 ) -> None:
     """Run a statement of Spark SQL, in which tables can be followed by MATCH_RECOGNIZE, on files.
 
@@ -85,11 +82,6 @@ def sql(
     asterism sql "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts
       MEASURES A.ts AS began PATTERN (A B+) DEFINE B AS price > PREV(price))" --table trades=trades.parquet
     """
-    options: dict[str, Any] = {
-        "max_out_of_orderness": max_out_of_orderness,
-        "watermark_by": watermark_by,
-        "dialect": dialect,
-    }
     with errors_explained():
         with status_line(MATCHING):
             if spark or stream:
