@@ -21,8 +21,8 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.result_rows import match_table
-from asterism.spark.api import statements
 from asterism.spark.host.column_types import arrow_schema
+from asterism.streams import statements
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files
 
 pytestmark = pytest.mark.spark
