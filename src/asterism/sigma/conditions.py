@@ -303,6 +303,15 @@ def cidr_condition(column: str, value: SigmaCIDRExpression) -> str:
     if not isinstance(network, IPv4Network):
         patterns = [text_condition(column, SigmaString(pattern)) for pattern in value.expand()]
         return _joined(" OR ", patterns, _FALSE)
+    return ipv4_condition(column, network)
+
+
+def ipv4_condition(column: str, network: IPv4Network) -> str:
+    """Whether an IPv4 address, as a text, is in a network.
+
+    >>> ipv4_condition("`ip`", IPv4Network("10.0.0.1"))
+    "CAST(`ip` AS STRING) = '10.0.0.1'"
+    """
     text = f"CAST({column} AS STRING)"
     whole, bits = divmod(network.prefixlen, 8)
     octets = str(network.network_address).split(".")

@@ -1,0 +1,324 @@
+"""The conditions of EQL as SQL.
+
+A comparison with a field that an event lacks is NULL, in EQL as in SQL, and so are AND, OR and NOT; ``== null`` is IS NULL.
+Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-function-ref.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, ip_network
+
+from asterism.elastic import syntax
+from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
+from asterism.sigma.conditions import ipv4_condition, number_literal, text_literal
+from asterism.sigma.regexes import regex_text
+from asterism.text.printable import quoted_name
+
+CATEGORY = "event.category"
+"""The field of the event category."""
+_CASED = {
+    "between", "cidrMatch", "concat", "endsWith", "indexOf", "length", "startsWith", "string", "stringContains", "substring",
+    "wildcard", "match", "number", "add", "subtract", "multiply", "divide", "modulo", "arrayContains",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConditionWriter:
+    """Writes the conditions of a query.
+
+    :param text: the query, for errors
+    :param columns: the columns of the events; None: they are not known, and each field is a column, or a field of a STRUCT
+    :param category: the field of the event category
+    """
+
+    text: str
+    columns: Collection[str] | None = None
+    category: str = CATEGORY
+    _functions: dict[str, Callable[[syntax.FunctionCall], str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = {name.lower(): name for name in _CASED}
+        functions = {lower: getattr(self, f"_{_snake(name)}") for lower, name in names.items()}
+        object.__setattr__(self, "_functions", functions)
+
+    def event(self, query: syntax.EventQuery) -> str:
+        """An event query as a condition."""
+        condition = self.sql(query.condition)
+        if query.category is None:
+            return condition
+        column = self._column(tuple(self.category.split(".")), query.start)
+        return f"{column} = {text_literal(query.category)} AND {_in_parentheses(condition)}"
+
+    def sql(self, node: syntax.Node) -> str:
+        """
+        :raises ExpressionError: it has an unknown field or function, or cannot be written; with the position
+        """
+        match node:
+            case syntax.Literal():
+                return _literal(node.value)
+            case syntax.FieldName():
+                return self._field(node)
+            case syntax.Junction():
+                return "(" + f" {node.word.upper()} ".join(map(self.sql, node.parts)) + ")"
+            case syntax.Not():
+                return f"NOT ({self.sql(node.of)})"
+            case syntax.Negative():
+                return f"(-{self.sql(node.of)})"
+            case syntax.Operation():
+                return self._operation(node)
+            case syntax.OneOf():
+                return self._one_of(node)
+            case syntax.Matches():
+                return self._matches(node)
+            case syntax.FunctionCall():
+                return self._call(node)
+        raise TypeError(node)
+
+    # ------------------------------------------------------------------ fields
+
+    def _field(self, node: syntax.FieldName) -> str:
+        if node.optional and not self.has_field(node):
+            return "NULL"
+        return self._column(node.parts, node.start)
+
+    def has_field(self, node: syntax.FieldName) -> bool:
+        """Whether the events may have this field."""
+        return self.columns is None or node.name in self.columns or node.parts[0] in self.columns
+
+    def _column(self, parts: tuple[str | int, ...], start: int) -> str:
+        names = [str(part) for part in parts]
+        if self.columns is not None:
+            # The longest name of a column with dots, such as `process.name`, comes before the field of a STRUCT.
+            for length in range(len(names), 0, -1):
+                if ".".join(names[:length]) in self.columns:
+                    return _path([".".join(names[:length]), *parts[length:]])
+            name, columns = ".".join(names), sorted(self.columns)
+            error = ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {self.text}")
+            error.hint = error.hint or f"?{name} is NULL where there is no such column"
+            error.position = start
+            raise error
+        return _path(parts)
+
+    # ------------------------------------------------------------------ operators
+
+    def _operation(self, node: syntax.Operation) -> str:
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(one, syntax.Literal) and one.value is None and node.operator in ("==", "!="):
+                return f"{self._operand(other)} IS {'NOT ' if node.operator == '!=' else ''}NULL"
+        left, right = self._operand(node.left), self._operand(node.right)
+        operator = {"==": "=", "!=": "<>"}.get(node.operator, node.operator)
+        written = f"{left} {operator} {right}"
+        return f"({written})" if operator in ("+", "-", "*", "/", "%") else written
+
+    def _operand(self, node: syntax.Node) -> str:
+        sql = self.sql(node)
+        is_atom = isinstance(node, syntax.Literal | syntax.FieldName | syntax.FunctionCall | syntax.Negative)
+        return sql if is_atom else f"({sql})"
+
+    def _one_of(self, node: syntax.OneOf) -> str:
+        lower = node.any_case
+        values = ", ".join(self._lowered(value, lower) for value in node.values)
+        return f"{self._lowered(node.of, lower)} IN ({values})"
+
+    def _lowered(self, node: syntax.Node, lower: bool) -> str:
+        if not lower:
+            return self._operand(node)
+        if isinstance(node, syntax.Literal) and isinstance(node.value, str):
+            return text_literal(node.value.lower())
+        if isinstance(node, syntax.Literal):
+            return self.sql(node)
+        return f"LOWER({self.sql(node)})"
+
+    def _matches(self, node: syntax.Matches) -> str:
+        parts = [self._pattern(node, pattern) for pattern in node.patterns]
+        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+
+    def _pattern(self, node: syntax.Matches, pattern: syntax.Literal) -> str:
+        value, operator = pattern.value, node.operator
+        if not isinstance(value, str):
+            return f"{self._operand(node.of)} IS NULL" if value is None else f"{self._operand(node.of)} = {_literal(value)}"
+        if operator.startswith("regex"):
+            return self._regex(node.of, value, any_case=operator.endswith("~"))
+        return self._wildcards(node.of, value, any_case=operator != "like")
+
+    def _wildcards(self, of: syntax.Node, pattern: str, *, any_case: bool) -> str:
+        column = self._lowered(of, any_case)
+        pattern = pattern.lower() if any_case else pattern
+        if "*" not in pattern and "?" not in pattern:
+            return f"{column} = {text_literal(pattern)}"
+        for letter in ("\\", "%", "_"):
+            pattern = pattern.replace(letter, "\\" + letter)
+        return f"{column} LIKE {text_literal(pattern.replace('*', '%').replace('?', '_'))}"
+
+    def _regex(self, of: syntax.Node, pattern: str, *, any_case: bool) -> str:
+        written = regex_text(f"^(?:{pattern})$", "i" if any_case else "")
+        return f"{self._operand(of)} RLIKE {text_literal(written)}"
+
+    # ------------------------------------------------------------------ functions
+
+    def _call(self, node: syntax.FunctionCall) -> str:
+        function = self._functions.get(node.name.lower())
+        if function is None:
+            raise UnknownFunctionError.at(
+                f"unknown function {node.name}", self.text, node.start, f"functions: {', '.join(sorted(_CASED))}"
+            )
+        return function(node)
+
+    def _arguments(self, node: syntax.FunctionCall, least: int, most: int | None) -> Sequence[syntax.Node]:
+        count = len(node.arguments)
+        if count < least or (most is not None and count > most):
+            expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+            raise ExpressionSyntaxError.at(
+                f"{node.name} has {expected} arguments, not {count}", self.text, node.start
+            )
+        return node.arguments
+
+    def _literal_text(self, node: syntax.FunctionCall, argument: syntax.Node) -> str:
+        if not isinstance(argument, syntax.Literal) or not isinstance(argument.value, str):
+            raise UnsupportedSyntaxError.at(f"this argument of {node.name} must be a text", self.text, argument.start)
+        return argument.value
+
+    def _add(self, node: syntax.FunctionCall) -> str:
+        return self._arithmetic(node, "+")
+
+    def _subtract(self, node: syntax.FunctionCall) -> str:
+        return self._arithmetic(node, "-")
+
+    def _multiply(self, node: syntax.FunctionCall) -> str:
+        return self._arithmetic(node, "*")
+
+    def _divide(self, node: syntax.FunctionCall) -> str:
+        return self._arithmetic(node, "/")
+
+    def _modulo(self, node: syntax.FunctionCall) -> str:
+        return self._arithmetic(node, "%")
+
+    def _arithmetic(self, node: syntax.FunctionCall, operator: str) -> str:
+        left, right = self._arguments(node, 2, 2)
+        return self._operation(syntax.Operation(operator, left, right, start=node.start))
+
+    def _starts_with(self, node: syntax.FunctionCall) -> str:
+        return self._text_test(node, "STARTSWITH")
+
+    def _ends_with(self, node: syntax.FunctionCall) -> str:
+        return self._text_test(node, "ENDSWITH")
+
+    def _string_contains(self, node: syntax.FunctionCall) -> str:
+        return self._text_test(node, "CONTAINS")
+
+    def _text_test(self, node: syntax.FunctionCall, name: str) -> str:
+        text, *others = self._arguments(node, 2, None)
+        source = self._lowered(text, node.any_case)
+        tests = [f"{name}({source}, {self._lowered(other, node.any_case)})" for other in others]
+        return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"
+
+    def _index_of(self, node: syntax.FunctionCall) -> str:
+        text, other, *start = self._arguments(node, 2, 3)
+        source, sought = self._lowered(text, node.any_case), self._lowered(other, node.any_case)
+        first = f", {self._operand(start[0])} + 1" if start else ""
+        return f"(NULLIF(LOCATE({sought}, {source}{first}), 0) - 1)"
+
+    def _length(self, node: syntax.FunctionCall) -> str:
+        [text] = self._arguments(node, 1, 1)
+        return f"LENGTH({self.sql(text)})"
+
+    def _string(self, node: syntax.FunctionCall) -> str:
+        [value] = self._arguments(node, 1, 1)
+        return f"CAST({self.sql(value)} AS STRING)"
+
+    def _number(self, node: syntax.FunctionCall) -> str:
+        text, *base = self._arguments(node, 1, 2)
+        if not base or base[0] == syntax.Literal(10):
+            return f"TRY_CAST({self.sql(text)} AS DOUBLE)"
+        if base[0] != syntax.Literal(16):
+            raise UnsupportedSyntaxError.at("the base of number must be 10 or 16", self.text, base[0].start)
+        digits = f"REGEXP_REPLACE({self.sql(text)}, '^0[xX]', '')"
+        return f"CASE WHEN {digits} RLIKE '^[0-9a-fA-F]+$' THEN TRY_CAST(CONV({digits}, 16, 10) AS DOUBLE) END"
+
+    def _concat(self, node: syntax.FunctionCall) -> str:
+        values = self._arguments(node, 1, None)
+        return f"CONCAT({', '.join(f'CAST({self.sql(value)} AS STRING)' for value in values)})"
+
+    def _substring(self, node: syntax.FunctionCall) -> str:
+        text, start, *end = self._arguments(node, 2, 3)
+        source = self.sql(text)
+        first = self._index(start, source)
+        if not end:
+            return f"SUBSTRING({source}, {first} + 1)"
+        return f"SUBSTRING({source}, {first} + 1, GREATEST({self._index(end[0], source)} - {first}, 0))"
+
+    def _index(self, node: syntax.Node, source: str) -> str:
+        """An index into a text from 0, of which a negative one counts from the end."""
+        if isinstance(node, syntax.Literal) and isinstance(node.value, int) and node.value >= 0:
+            return str(node.value)
+        index = self._operand(node)
+        return f"(CASE WHEN {index} < 0 THEN GREATEST(LENGTH({source}) + {index}, 0) ELSE {index} END)"
+
+    def _between(self, node: syntax.FunctionCall) -> str:
+        text, left, right, *greedy = self._arguments(node, 3, 4)
+        source, low = self.sql(text), self._lowered(text, node.any_case)
+        before, after = self._lowered(left, node.any_case), self._lowered(right, node.any_case)
+        begin = f"(LOCATE({before}, {low}) + LENGTH({before}))"
+        if greedy and greedy[0] == syntax.Literal(True):
+            last = f"(LENGTH({source}) - LENGTH({after}) - LOCATE(REVERSE({after}), REVERSE({low})) + 2)"
+            end = f"(CASE WHEN LOCATE({after}, {low}, {begin}) > 0 THEN {last} ELSE 0 END)"
+        else:
+            end = f"LOCATE({after}, {low}, {begin})"
+        is_there = f"LOCATE({before}, {low}) > 0 AND {end} > 0"
+        found = f"SUBSTRING({source}, {begin}, {end} - {begin})"
+        return f"CASE WHEN {source} IS NOT NULL THEN CASE WHEN {is_there} THEN {found} ELSE '' END END"
+
+    def _cidr_match(self, node: syntax.FunctionCall) -> str:
+        address, *networks = self._arguments(node, 2, None)
+        tests = []
+        for argument in networks:
+            text = self._literal_text(node, argument)
+            try:
+                network = ip_network(text, strict=False)
+            except ValueError:
+                raise ExpressionSyntaxError.at(
+                    f"{text!r:.60} is no network", self.text, argument.start, '"10.0.0.0/8"'
+                ) from None
+            if not isinstance(network, IPv4Network):
+                raise UnsupportedSyntaxError.at("networks of IPv6 are not supported", self.text, argument.start)
+            tests.append(ipv4_condition(self._operand(address), network))
+        return tests[0] if len(tests) == 1 else "(" + " OR ".join(f"({test})" for test in tests) + ")"
+
+    def _wildcard(self, node: syntax.FunctionCall) -> str:
+        text, *patterns = self._arguments(node, 2, None)
+        parts = [self._wildcards(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
+        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+
+    def _match(self, node: syntax.FunctionCall) -> str:
+        text, *patterns = self._arguments(node, 2, None)
+        parts = [self._regex(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
+        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+
+    def _array_contains(self, node: syntax.FunctionCall) -> str:
+        array, *values = self._arguments(node, 2, None)
+        tests = [f"ARRAY_CONTAINS({self.sql(array)}, {self.sql(value)})" for value in values]
+        return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _literal(value: str | float | bool | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).upper()
+    return text_literal(value) if isinstance(value, str) else number_literal(value)
+
+
+def _path(parts: Sequence[str | int]) -> str:
+    name, *others = parts
+    written = [f"[{part}]" if isinstance(part, int) else f".{quoted_name(part)}" for part in others]
+    return quoted_name(str(name)) + "".join(written)
+
+
+def _in_parentheses(sql: str) -> str:
+    return f"({sql})"

@@ -1,0 +1,73 @@
+"""What a query finds in events, as SQL over them; a host evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from asterism.elastic import syntax
+from asterism.elastic.conditions import CATEGORY, ConditionWriter
+from asterism.elastic.parsing import parse
+from asterism.elastic.sequences import SequenceClause, sequence_clause
+from asterism.errors import UnsupportedSyntaxError
+from asterism.text.printable import quoted_name
+
+TIME = "@timestamp"
+"""The field of the event time."""
+SEQUENCE, EVENT = "sequence", "event_number"
+"""The columns of the events of sequences: the number of the sequence among those with its key, and that of the event in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventPlan:
+    """An event query.
+
+    :ivar condition: SQL over an event
+    """
+
+    condition: str
+    pipes: Sequence[syntax.Pipe]
+    writer: ConditionWriter
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePlan:
+    """A sequence: the rows of the matches of a clause are its events.
+
+    :ivar clause: the text of the clause, with the column :data:`SEQUENCE` and the variable of each row
+    :ivar relevant: SQL over an event: whether it may belong to a match, or prevent one
+    """
+
+    of: SequenceClause
+    clause: str
+    relevant: str
+    pipes: Sequence[syntax.Pipe]
+    writer: ConditionWriter
+
+
+def plan_of(
+    text: str, columns: Collection[str] | None, *, time: str = TIME, category: str = CATEGORY, copies: bool = True
+) -> EventPlan | SequencePlan:
+    """
+    :param columns, category: see :class:`~asterism.elastic.conditions.ConditionWriter`
+    :param time: the column of the event time
+    :param copies: see :func:`~asterism.elastic.sequences.sequence_clause`
+    :raises ExpressionError: the query is invalid or not supported
+    """
+    query = parse(text)
+    writer = ConditionWriter(text, columns, category)
+    if isinstance(query.of, syntax.EventQuery):
+        return EventPlan(writer.event(query.of), query.pipes, writer)
+    if isinstance(query.of, syntax.Sample):
+        raise UnsupportedSyntaxError.at("samples are not supported", text, query.of.start)
+    of = sequence_clause(query.of, writer, copies=copies)
+    steps = [*query.of.steps, *([query.of.until] if query.of.until is not None else [])]
+    relevant = " OR ".join(f"({writer.event(step.query)})" for step in steps)
+    measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"INT(SUBSTRING(CLASSIFIER(), 2)) AS {EVENT}"]
+    clause = of.text(time, measures, "ALL ROWS PER MATCH")
+    return SequencePlan(of, clause, relevant, query.pipes, writer)
+
+
+def column_names(columns: Collection[str]) -> str:
+    """As a SELECT list."""
+    return ", ".join(map(quoted_name, columns))

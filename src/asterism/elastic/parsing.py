@@ -1,0 +1,417 @@
+"""Reads the text of an EQL query.
+
+The grammar is that of Elasticsearch 8, without ``join``, ``fork`` and the lineage operators (``child of``) of Endgame's EQL.
+Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple, NoReturn
+
+from asterism.elastic import syntax
+from asterism.errors import ExpressionSyntaxError, UnsupportedSyntaxError
+
+MAX_TEXT = 100_000
+"""The maximum number of characters of a query."""
+MAX_DEPTH = 100
+"""The maximum nesting of an expression."""
+MAX_STEPS = 20
+"""The maximum number of events of a sequence, with those of ``with runs``."""
+_TOKEN = re.compile(
+    r'''(?P<space>\s+|//[^\n]*|/\*.*?\*/)
+    |(?P<raw>"""(?:[^\r\n]*?)""""?"?)
+    |(?P<text>"(?:\\.|[^"\\\r\n])*")
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    |(?P<quoted>`(?:[^`\r\n]|``)+`)
+    |(?P<name>[A-Za-z_@][A-Za-z0-9_@]*)
+    |(?P<sign>!\[|==|!=|<=|>=|[-+*/%<>=:,.()\[\]|~?!])''',
+    re.VERBOSE | re.DOTALL,
+)
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\\": "\\", '"': '"', "'": "'"}
+_COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
+_KEYWORDS = {"and", "or", "not", "in", "like", "regex", "where", "true", "false", "null", "by", "with", "until", "of"}
+_PIPES = {"head": 1, "tail": 1}
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+
+
+def parse(text: str) -> syntax.Query:
+    """Read a query.
+
+    :raises ExpressionSyntaxError: it is invalid; UnsupportedSyntaxError: it is EQL that is not supported. Both have the position
+
+    >>> parse("process where pid == 4 | head 1").pipes
+    (Pipe(name='head', arguments=(Literal(value=1),)),)
+    """
+    return _Parser(text).query()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_TEXT:
+            raise ExpressionSyntaxError(f"the query has {len(text):,} characters (limit {MAX_TEXT:,})")
+        self.text, self.at, self.depth = text, 0, 0
+        self.tokens = self._tokens()
+
+    def _tokens(self) -> Sequence[_Token]:
+        tokens, position = [], 0
+        while position < len(self.text):
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                problem, hint = "unexpected character", None
+                if self.text[position] == "'":
+                    problem, hint = "texts are in double quotes", 'write "..."'
+                elif self.text[position] == '"':
+                    problem = "the text has no end"
+                raise ExpressionSyntaxError.at(problem, self.text, position, hint)
+            kind = str(match.lastgroup)
+            if kind != "space":
+                tokens.append(_Token(kind, match[0], position))
+            position = match.end()
+        tokens.append(_Token("end", "", len(self.text)))
+        return tokens
+
+    # ------------------------------------------------------------------ tokens
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.at]
+
+    def next(self) -> _Token:
+        token = self.token
+        self.at += token.kind != "end"
+        return token
+
+    def is_sign(self, *signs: str) -> bool:
+        return self.token.kind == "sign" and self.token.text in signs
+
+    def is_word(self, *words: str) -> bool:
+        return self.token.kind == "name" and self.token.text.lower() in words
+
+    def take(self, sign: str) -> bool:
+        if self.is_sign(sign):
+            self.next()
+            return True
+        return False
+
+    def take_word(self, word: str) -> bool:
+        if self.is_word(word):
+            self.next()
+            return True
+        return False
+
+    def expect(self, sign: str) -> _Token:
+        if not self.is_sign(sign):
+            self.fail(f"expecting {sign}")
+        return self.next()
+
+    def fail(self, problem: str, token: _Token | None = None, hint: str | None = None) -> NoReturn:
+        raise ExpressionSyntaxError.at(problem, self.text, (token or self.token).start, hint)
+
+    def unsupported(self, problem: str, token: _Token | None = None, hint: str | None = None) -> NoReturn:
+        raise UnsupportedSyntaxError.at(problem, self.text, (token or self.token).start, hint)
+
+    # ------------------------------------------------------------------ queries
+
+    def query(self) -> syntax.Query:
+        of: syntax.EventQuery | syntax.Sequence | syntax.Sample
+        start = self.token
+        following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        is_event = following.kind == "name" and following.text.lower() == "where"
+        if not is_event and self.take_word("sequence"):
+            of = self._sequence(start)
+        elif not is_event and self.take_word("sample"):
+            by = self._by()
+            of = syntax.Sample(by, self._steps(are_ordered=False), start=start.start)
+            self._check_keys(of.by, of.steps, start)
+        elif not is_event and self.is_word("join"):
+            self.unsupported("join is not supported", hint="sample has events in any order")
+        else:
+            of = self._event_query()
+        pipes = []
+        while self.take("|"):
+            pipes.append(self._pipe())
+        if self.token.kind != "end":
+            self.fail("unexpected text after the query")
+        return syntax.Query(self.text, of, tuple(pipes))
+
+    def _event_query(self) -> syntax.EventQuery:
+        token = self.next()
+        if token.kind == "name":
+            category = None if token.text.lower() == "any" else token.text
+        elif token.kind in ("text", "raw"):
+            category = self._text_of(token)
+        elif token.kind == "quoted":
+            category = token.text[1:-1].replace("``", "`")
+        else:
+            self.fail("expecting an event category and where", token, "any where true")
+        if not self.take_word("where"):
+            self.fail("expecting where", hint="an event query is: category where condition; any stands for all categories")
+        return syntax.EventQuery(category, self._or(), start=token.start)
+
+    def _sequence(self, start: _Token) -> syntax.Sequence:
+        by, maxspan = self._by(), None
+        if self.take_word("with"):
+            maxspan = self._maxspan()
+            by = by or self._by()
+        steps = self._steps(are_ordered=True)
+        until = None
+        if self.take_word("until"):
+            [until] = self._step(is_until=True)
+        if len(steps) < 2:
+            self.fail("a sequence has at least two events", start)
+        if all(step.absent for step in steps):
+            self.fail("a sequence has an event that is not absent", start)
+        if any(step.absent for step in steps) and maxspan is None:
+            self.fail("an absent event needs with maxspan", start, "sequence with maxspan=5m ...")
+        self._check_keys(by, [*steps, *([until] if until is not None else [])], start)
+        return syntax.Sequence(by, maxspan, steps, until, start=start.start)
+
+    def _check_keys(self, by: Sequence[syntax.Node], steps: Sequence[syntax.Step], start: _Token) -> None:
+        counts = {len(step.by) for step in steps}
+        if len(counts) > 1:
+            self.fail("the events have different numbers of keys", start, "each event has by with as many keys")
+
+    def _maxspan(self) -> timedelta:
+        if not self.take_word("maxspan"):
+            self.fail("expecting maxspan", hint="with maxspan=5m")
+        self.expect("=")
+        token = self.next()
+        unit = self.next()
+        if token.kind != "number" or unit.kind != "name" or unit.text not in _UNITS or token.text.strip("0.") == "":
+            self.fail("maxspan is a number with a unit: ms, s, m, h or d", token, "with maxspan=5m")
+        seconds = float(token.text) * _UNITS[unit.text]
+        if seconds > timedelta.max.total_seconds() / 2:
+            self.fail("maxspan is too long", token)
+        return timedelta(seconds=seconds)
+
+    def _steps(self, *, are_ordered: bool) -> tuple[syntax.Step, ...]:
+        steps: list[syntax.Step] = []
+        while self.is_sign("[", "!["):
+            start = self.token
+            steps += self._step(is_ordered=are_ordered)
+            if len(steps) > MAX_STEPS:
+                self.fail(f"more than {MAX_STEPS} events", start)
+        if not steps:
+            self.fail("expecting [", hint="[process where true]")
+        return tuple(steps)
+
+    def _step(self, *, is_ordered: bool = True, is_until: bool = False) -> list[syntax.Step]:
+        start = self.next()
+        absent = start.text == "!["
+        if start.text not in ("[", "![") or (absent and (is_until or not is_ordered)):
+            self.fail("expecting [", start)
+        query = self._event_query()
+        self.expect("]")
+        if self.is_word("fork", "as"):
+            self.unsupported(f"{self.token.text} is not supported")
+        by, runs = self._by(), 1
+        if self.take_word("with"):
+            if not self.take_word("runs"):
+                self.fail("expecting runs", hint="with runs=3")
+            self.expect("=")
+            token = self.next()
+            if token.kind != "number" or not token.text.isdecimal() or not 1 <= int(token.text) <= MAX_STEPS:
+                self.fail(f"runs is an integer from 1 to {MAX_STEPS}", token)
+            if not is_ordered or is_until or absent:
+                self.fail("runs is for events of a sequence", token)
+            runs = int(token.text)
+            by = by or self._by()
+        return [syntax.Step(query, by, absent, start=start.start)] * runs
+
+    def _by(self) -> tuple[syntax.Node, ...]:
+        return tuple(self._list()) if self.take_word("by") else ()
+
+    def _list(self) -> list[syntax.Node]:
+        values = [self._or()]
+        while self.take(","):
+            values.append(self._or())
+        return values
+
+    def _pipe(self) -> syntax.Pipe:
+        token = self.next()
+        name = token.text.lower()
+        if token.kind != "name":
+            self.fail("expecting the name of a pipe", token)
+        if name not in ("head", "tail", "count", "unique", "filter", "sort"):
+            self.unsupported(f"the pipe {name} is not supported", token, "head, tail, count, unique, filter or sort")
+        arguments = [] if self.is_sign("|") or self.token.kind == "end" else self._list()
+        if name in ("head", "tail"):
+            [number] = arguments if len(arguments) == 1 else [None]
+            if not isinstance(number, syntax.Literal) or type(number.value) is not int:
+                self.fail(f"{name} needs a number of events", token, f"| {name} 10")
+        elif name == "filter" and len(arguments) != 1:
+            self.fail("filter needs a condition", token, "| filter pid > 4")
+        elif name in ("unique", "sort") and not arguments:
+            self.fail(f"{name} needs fields", token, f"| {name} pid")
+        return syntax.Pipe(name, tuple(arguments), start=token.start)
+
+    # ------------------------------------------------------------------ expressions
+
+    def _or(self) -> syntax.Node:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail("the expression is nested too deeply")
+        node = self._junction("or", lambda: self._junction("and", self._not))
+        self.depth -= 1
+        return node
+
+    def _junction(self, word: str, part: Callable[[], syntax.Node]) -> syntax.Node:
+        start, parts = self.token, [part()]
+        while self.take_word(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else syntax.Junction(word, tuple(parts), start=start.start)
+
+    def _not(self) -> syntax.Node:
+        start, count = self.token, 0
+        while self.take_word("not"):
+            count += 1
+        node = self._comparison()
+        return syntax.Not(node, start=start.start) if count % 2 else node
+
+    def _comparison(self) -> syntax.Node:
+        left = self._sum()
+        token = self.token
+        if self.is_sign("="):
+            self.fail("= is not a comparison", hint="==, or : regardless of case")
+        if self.is_sign(*_COMPARISONS):
+            operator = self.next().text
+            return syntax.Operation(operator, left, self._sum(), start=token.start)
+        negated = self.is_word("not")
+        if negated:
+            following = self.tokens[self.at + 1]
+            if not (following.kind == "name" and following.text.lower() in ("in", "like", "regex")):
+                return left
+            self.next()
+        if self.is_sign(":") or self.is_word("in", "like", "regex"):
+            operator = self.next().text.lower()
+            if operator != ":" and self.take("~"):
+                operator += "~"
+            node: syntax.Node
+            if operator.startswith("in"):
+                self.expect("(")
+                node = syntax.OneOf(left, tuple(self._list()), operator == "in~", start=token.start)
+                self.expect(")")
+            else:
+                node = syntax.Matches(operator, left, self._patterns(operator), start=token.start)
+            return syntax.Not(node, start=token.start) if negated else node
+        return left
+
+    def _patterns(self, operator: str) -> tuple[syntax.Literal, ...]:
+        start = self.token
+        values = self._in_parentheses() if self.take("(") else [self._sum()]
+        patterns = [value for value in values if isinstance(value, syntax.Literal)]
+        is_text = operator != ":"
+        if len(patterns) < len(values) or (is_text and not all(isinstance(p.value, str) for p in patterns)):
+            self.fail(f"the right side of {operator} is a text, or several in parentheses", start)
+        return tuple(patterns)
+
+    def _in_parentheses(self) -> list[syntax.Node]:
+        values = self._list()
+        self.expect(")")
+        return values
+
+    def _sum(self) -> syntax.Node:
+        return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._sign))
+
+    def _chain(self, operators: tuple[str, ...], part: Callable[[], syntax.Node]) -> syntax.Node:
+        node = part()
+        while self.is_sign(*operators):
+            operator = self.next()
+            node = syntax.Operation(operator.text, node, part(), start=operator.start)
+        return node
+
+    def _sign(self) -> syntax.Node:
+        token = self.token
+        if self.take("+"):
+            return self._sign()
+        if self.take("-"):
+            of = self._sign()
+            if isinstance(of, syntax.Literal) and isinstance(of.value, int | float):
+                return syntax.Literal(-of.value, start=token.start)
+            return syntax.Negative(of, start=token.start)
+        return self._atom()
+
+    def _atom(self) -> syntax.Node:
+        token = self.next()
+        match token.kind:
+            case "number":
+                is_integer = token.text.isdecimal()
+                return syntax.Literal(int(token.text) if is_integer else float(token.text), start=token.start)
+            case "text" | "raw":
+                return syntax.Literal(self._text_of(token), start=token.start)
+            case "sign" if token.text == "(":
+                node = self._or()
+                self.expect(")")
+                return node
+            case "sign" if token.text == "?":
+                return self._field(self.next(), token, optional=True)
+            case "name" | "quoted":
+                return self._named(token)
+        self.fail("unexpected end of the query" if token.kind == "end" else f"unexpected {token.text}", token)
+
+    def _named(self, token: _Token) -> syntax.Node:
+        word = token.text.lower() if token.kind == "name" else ""
+        if word in ("true", "false"):
+            return syntax.Literal(word == "true", start=token.start)
+        if word == "null":
+            return syntax.Literal(None, start=token.start)
+        if word in _KEYWORDS:
+            self.fail(f"unexpected {token.text}", token)
+        if token.kind == "name" and self.is_word("of"):
+            self.unsupported(f"{token.text} of is not supported", token, "use a sequence with the keys of both processes")
+        any_case = self.is_sign("~") and self.tokens[self.at + 1].text == "("
+        if any_case:
+            self.next()
+        if token.kind == "name" and self.take("("):
+            arguments = [] if self.is_sign(")") else self._list()
+            self.expect(")")
+            return syntax.FunctionCall(token.text, tuple(arguments), any_case, start=token.start)
+        return self._field(token, token)
+
+    def _field(self, token: _Token, start: _Token, *, optional: bool = False) -> syntax.FieldName:
+        if token.kind not in ("name", "quoted"):
+            self.fail("expecting a field", token)
+        parts: list[str | int] = [self._name_of(token)]
+        while self.is_sign(".", "["):
+            if self.is_sign("["):
+                index = self.tokens[self.at + 1]
+                closing = self.tokens[min(self.at + 2, len(self.tokens) - 1)]
+                # Otherwise the bracket begins an event, as in "sequence by pid [process where true]".
+                if not (index.kind == "number" and index.text.isdecimal() and closing.text == "]"):
+                    break
+                self.at += 3
+                parts.append(int(index.text))
+                continue
+            self.next()
+            part = self.next()
+            if part.kind not in ("name", "quoted"):
+                self.fail("expecting the name of a field", part)
+            parts.append(self._name_of(part))
+        return syntax.FieldName(tuple(parts), optional, start=start.start)
+
+    @staticmethod
+    def _name_of(token: _Token) -> str:
+        return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
+
+    def _text_of(self, token: _Token) -> str:
+        if token.kind == "raw":
+            return token.text[3:-3]
+
+        def unescaped(match: re.Match[str]) -> str:
+            code = match[1]
+            if code in _ESCAPES:
+                return _ESCAPES[code]
+            if code.startswith("u{") and int(code[2:-1], 16) <= 0x10FFFF:
+                return chr(int(code[2:-1], 16))
+            raise ExpressionSyntaxError.at(f"unknown escape \\{code}", self.text, token.start + 1 + match.start())
+
+        return re.sub(r"\\(u\{[0-9A-Fa-f]{2,8}\}|.)", unescaped, token.text[1:-1])

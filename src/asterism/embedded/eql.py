@@ -1,0 +1,95 @@
+"""EQL over Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.time import MILLISECONDS
+from asterism.elastic import syntax
+from asterism.elastic.events import EVENT, SEQUENCE, EventPlan, SequencePlan, plan_of
+from asterism.elastic.sequences import COPY, KEY
+from asterism.embedded.events import table_of
+from asterism.embedded.row_patterns import row_pattern_stream
+from asterism.errors import StreamDefinitionError
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import parse
+from asterism.row_patterns.match_recognize import MatchRecognize
+
+
+def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Table:
+    """See :func:`asterism.eql`."""
+    table = table_of(events, time, MILLISECONDS)
+    plan = plan_of(text, table.column_names, time=time, category=category)
+    if isinstance(plan, EventPlan):
+        return _piped(_where(table, plan.condition), plan)
+    return _sequences(table, plan, time, options)
+
+
+def _sequences(table: pa.Table, plan: SequencePlan, time: str, options: Any) -> pa.Table:
+    rows = _where(table, plan.relevant)
+    columns = table.column_names
+    if plan.of.copies:
+        rows = _copied(rows, plan.of.copies, time)
+    clause = MatchRecognize(plan.clause).clause
+    matches = row_pattern_stream(rows, clause, options["max_out_of_orderness"], None, (), None, False, {}).matches
+    return matches.select([SEQUENCE, EVENT, *columns])
+
+
+def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Table:
+    """See :data:`~asterism.elastic.sequences.COPY`."""
+    taken = [name for name in rows.column_names if name == COPY or name.startswith(KEY)]
+    if taken:
+        raise StreamDefinitionError(f"the events have a column {taken[0]}, a name of the query")
+    parts = []
+    for number, keys in enumerate(copies):
+        part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
+        for at, values in enumerate(_evaluated(rows, keys), 1):
+            part = part.append_column(f"{KEY}{at}", pc.cast(values, pa.string()))
+        parts.append(part.append_column("eql_row", pa.array(range(rows.num_rows), pa.int64())))
+    order = [(time, "ascending"), ("eql_row", "ascending"), (COPY, "descending")]
+    return pa.concat_tables(parts).sort_by(order).drop_columns("eql_row")
+
+
+def _evaluated(table: pa.Table, texts: Sequence[str]) -> list[pa.ChunkedArray]:
+    vectorized, scope = Vectorized(table.schema), Scope(table.schema)
+    numbers = [vectorized.add(scope.resolve(parse(text), text), text) for text in texts]
+    values = vectorized.evaluate(table) if numbers else []
+    return [pa.chunked_array([values[number]]) if isinstance(values[number], pa.Array) else values[number] for number in numbers]
+
+
+def _where(table: pa.Table, condition: str) -> pa.Table:
+    [mask] = _evaluated(table, [condition])
+    return table.filter(mask)
+
+
+def _piped(table: pa.Table, plan: EventPlan) -> pa.Table:
+    for pipe in plan.pipes:
+        table = _after(table, pipe, plan)
+    return table
+
+
+def _after(table: pa.Table, pipe: syntax.Pipe, plan: EventPlan) -> pa.Table:
+    match pipe.name:
+        case "head" | "tail":
+            [number] = pipe.arguments
+            assert isinstance(number, syntax.Literal) and isinstance(number.value, int)
+            return table.slice(0 if pipe.name == "head" else max(table.num_rows - number.value, 0), number.value)
+        case "filter":
+            return _where(table, plan.writer.sql(pipe.arguments[0]))
+        case "count":
+            return pa.table({"count": pa.array([table.num_rows], pa.int64())})
+    values = _evaluated(table, [plan.writer.sql(argument) for argument in pipe.arguments])
+    keys = pa.table({f"k{number}": value for number, value in enumerate(values)})
+    keys = keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))
+    names = keys.column_names[:-1]
+    if pipe.name == "sort":
+        order = [(name, "ascending", "at_start") for name in names] + [("row", "ascending", "at_end")]
+        return table.take(pc.sort_indices(keys, sort_keys=[key[:2] for key in order], null_placement="at_start"))
+    first = keys.group_by(names, use_threads=False).aggregate([("row", "min")])["row_min"]
+    return table.take(pc.take(first, pc.sort_indices(first)))
