@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
     from asterism.streams.backtests import Backtest
+    from asterism.streams.eql import eql
     from asterism.streams.joins import (
         JoinedStream,
         MultiJoinedStream,
@@ -228,6 +229,7 @@ __all__ = [
     "create_savepoint",
     "diff_savepoints",
     "draw",
+    "eql",
     "export_metrics",
     "forget_keys",
     "interval_join",
@@ -281,6 +283,7 @@ _NAMES = {
     "spark.watching.monitor": ["monitor"],
     "spark.api.operators": ["OperatorStream", "connect"],
     "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
+    "streams.eql": ["eql"],
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "streams.sql": ["sql"],
     "spark.host.state_reader": ["StateReader", "read_state"],

@@ -23,7 +23,7 @@ import asterism
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "loading", "text", "files", "columns", "expressions", "operators", "windows",
-    "joins", "patterns", "matching", "row_patterns", "sigma", "rules", "savepoints", "http", "discovery", "sinks",
+    "joins", "patterns", "matching", "row_patterns", "sigma", "elastic", "rules", "savepoints", "http", "discovery", "sinks",
     "sources", "trace", "live", "streams", "embedded", "spark", "cep", "testing", "console", "conformance", "cli",
     "__main__",
 ]  # fmt: skip

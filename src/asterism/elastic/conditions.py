@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, ip_network
 
+import pyarrow as pa
+
 from asterism.elastic import syntax
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
 from asterism.sigma.conditions import ipv4_condition, number_literal, text_literal
@@ -29,12 +31,12 @@ class ConditionWriter:
     """Writes the conditions of a query.
 
     :param text: the query, for errors
-    :param columns: the columns of the events; None: they are not known, and each field is a column, or a field of a STRUCT
+    :param schema: the columns of the events; None: they are not known, and each field is a column, or a field of a STRUCT
     :param category: the field of the event category
     """
 
     text: str
-    columns: Collection[str] | None = None
+    schema: pa.Schema | None = None
     category: str = CATEGORY
     _functions: dict[str, Callable[[syntax.FunctionCall], str]] = field(init=False, repr=False)
 
@@ -42,6 +44,10 @@ class ConditionWriter:
         names = {name.lower(): name for name in _CASED}
         functions = {lower: getattr(self, f"_{_snake(name)}") for lower, name in names.items()}
         object.__setattr__(self, "_functions", functions)
+
+    @property
+    def columns(self) -> Collection[str] | None:
+        return None if self.schema is None else self.schema.names
 
     def event(self, query: syntax.EventQuery) -> str:
         """An event query as a condition."""
@@ -109,8 +115,25 @@ class ConditionWriter:
                 return f"{self._operand(other)} IS {'NOT ' if node.operator == '!=' else ''}NULL"
         left, right = self._operand(node.left), self._operand(node.right)
         operator = {"==": "=", "!=": "<>"}.get(node.operator, node.operator)
+        if operator == "/" and self._is_integer(node):
+            operator = "DIV"
         written = f"{left} {operator} {right}"
-        return f"({written})" if operator in ("+", "-", "*", "/", "%") else written
+        return f"({written})" if operator in ("+", "-", "*", "/", "DIV", "%") else written
+
+    def _is_integer(self, node: syntax.Node) -> bool:
+        """Whether the value is known to be an integer: the quotient of two integers is one, too."""
+        match node:
+            case syntax.Literal():
+                return type(node.value) is int
+            case syntax.FieldName():
+                if self.schema is None or node.name not in self.schema.names:
+                    return False
+                return bool(pa.types.is_integer(self.schema.field(node.name).type))
+            case syntax.Negative():
+                return self._is_integer(node.of)
+            case syntax.Operation(operator="+" | "-" | "*" | "/" | "%"):
+                return self._is_integer(node.left) and self._is_integer(node.right)
+        return False
 
     def _operand(self, node: syntax.Node) -> str:
         sql = self.sql(node)
@@ -138,7 +161,11 @@ class ConditionWriter:
     def _pattern(self, node: syntax.Matches, pattern: syntax.Literal) -> str:
         value, operator = pattern.value, node.operator
         if not isinstance(value, str):
-            return f"{self._operand(node.of)} IS NULL" if value is None else f"{self._operand(node.of)} = {_literal(value)}"
+            return (
+                f"{self._operand(node.of)} IS NULL"
+                if value is None
+                else f"{self._operand(node.of)} = {_literal(value)}"
+            )
         if operator.startswith("regex"):
             return self._regex(node.of, value, any_case=operator.endswith("~"))
         return self._wildcards(node.of, value, any_case=operator != "like")
@@ -170,9 +197,7 @@ class ConditionWriter:
         count = len(node.arguments)
         if count < least or (most is not None and count > most):
             expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            raise ExpressionSyntaxError.at(
-                f"{node.name} has {expected} arguments, not {count}", self.text, node.start
-            )
+            raise ExpressionSyntaxError.at(f"{node.name} has {expected} arguments, not {count}", self.text, node.start)
         return node.arguments
 
     def _literal_text(self, node: syntax.FunctionCall, argument: syntax.Node) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from asterism.elastic import syntax
 from asterism.elastic.conditions import CATEGORY, ConditionWriter
 from asterism.elastic.parsing import parse
 from asterism.elastic.sequences import SequenceClause, sequence_clause
 from asterism.errors import UnsupportedSyntaxError
-from asterism.text.printable import quoted_name
 
 TIME = "@timestamp"
 """The field of the event time."""
@@ -46,16 +47,16 @@ class SequencePlan:
 
 
 def plan_of(
-    text: str, columns: Collection[str] | None, *, time: str = TIME, category: str = CATEGORY, copies: bool = True
+    text: str, schema: pa.Schema | None, *, time: str = TIME, category: str = CATEGORY, copies: bool = True
 ) -> EventPlan | SequencePlan:
     """
-    :param columns, category: see :class:`~asterism.elastic.conditions.ConditionWriter`
+    :param schema, category: see :class:`~asterism.elastic.conditions.ConditionWriter`
     :param time: the column of the event time
     :param copies: see :func:`~asterism.elastic.sequences.sequence_clause`
     :raises ExpressionError: the query is invalid or not supported
     """
     query = parse(text)
-    writer = ConditionWriter(text, columns, category)
+    writer = ConditionWriter(text, schema, category)
     if isinstance(query.of, syntax.EventQuery):
         return EventPlan(writer.event(query.of), query.pipes, writer)
     if isinstance(query.of, syntax.Sample):
@@ -63,11 +64,19 @@ def plan_of(
     of = sequence_clause(query.of, writer, copies=copies)
     steps = [*query.of.steps, *([query.of.until] if query.of.until is not None else [])]
     relevant = " OR ".join(f"({writer.event(step.query)})" for step in steps)
-    measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"INT(SUBSTRING(CLASSIFIER(), 2)) AS {EVENT}"]
+    measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"INT(SUBSTRING(SPLIT_PART(CLASSIFIER(), '_', 1), 2)) AS {EVENT}"]
     clause = of.text(time, measures, "ALL ROWS PER MATCH")
     return SequencePlan(of, clause, relevant, query.pipes, writer)
 
 
-def column_names(columns: Collection[str]) -> str:
-    """As a SELECT list."""
-    return ", ".join(map(quoted_name, columns))
+def number_of(pipe: syntax.Pipe) -> int:
+    """That of ``head`` or ``tail``."""
+    [number] = pipe.arguments
+    assert isinstance(number, syntax.Literal)
+    assert isinstance(number.value, int)
+    return number.value
+
+
+def unsupported_pipe(pipe: syntax.Pipe, text: str) -> UnsupportedSyntaxError:
+    """The error for a pipe that a sequence cannot have, or a stream."""
+    return UnsupportedSyntaxError.at(f"the pipe {pipe.name} is not supported here", text, pipe.start)

@@ -154,7 +154,9 @@ class _Parser:
         else:
             self.fail("expecting an event category and where", token, "any where true")
         if not self.take_word("where"):
-            self.fail("expecting where", hint="an event query is: category where condition; any stands for all categories")
+            self.fail(
+                "expecting where", hint="an event query is: category where condition; any stands for all categories"
+            )
         return syntax.EventQuery(category, self._or(), start=token.start)
 
     def _sequence(self, start: _Token) -> syntax.Sequence:
@@ -356,7 +358,7 @@ class _Parser:
                 return self._field(self.next(), token, optional=True)
             case "name" | "quoted":
                 return self._named(token)
-        self.fail("unexpected end of the query" if token.kind == "end" else f"unexpected {token.text}", token)
+        return self.fail("unexpected end of the query" if token.kind == "end" else f"unexpected {token.text}", token)
 
     def _named(self, token: _Token) -> syntax.Node:
         word = token.text.lower() if token.kind == "name" else ""
@@ -367,7 +369,9 @@ class _Parser:
         if word in _KEYWORDS:
             self.fail(f"unexpected {token.text}", token)
         if token.kind == "name" and self.is_word("of"):
-            self.unsupported(f"{token.text} of is not supported", token, "use a sequence with the keys of both processes")
+            self.unsupported(
+                f"{token.text} of is not supported", token, "use a sequence with the keys of both processes"
+            )
         any_case = self.is_sign("~") and self.tokens[self.at + 1].text == "("
         if any_case:
             self.next()

@@ -11,11 +11,18 @@ import pyarrow.compute as pc
 
 from asterism.columns.time import MILLISECONDS
 from asterism.elastic import syntax
-from asterism.elastic.events import EVENT, SEQUENCE, EventPlan, SequencePlan, plan_of
-from asterism.elastic.sequences import COPY, KEY
+from asterism.elastic.events import (
+    EVENT,
+    SEQUENCE,
+    EventPlan,
+    SequencePlan,
+    number_of,
+    plan_of,
+    unsupported_pipe,
+)
+from asterism.elastic.sequences import COPY, KEY, no_columns_of_copies
 from asterism.embedded.events import table_of
 from asterism.embedded.row_patterns import row_pattern_stream
-from asterism.errors import StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
@@ -25,7 +32,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Table:
     """See :func:`asterism.eql`."""
     table = table_of(events, time, MILLISECONDS)
-    plan = plan_of(text, table.column_names, time=time, category=category)
+    plan = plan_of(text, table.schema, time=time, category=category)
     if isinstance(plan, EventPlan):
         return _piped(_where(table, plan.condition), plan)
     return _sequences(table, plan, time, options)
@@ -38,14 +45,31 @@ def _sequences(table: pa.Table, plan: SequencePlan, time: str, options: Any) -> 
         rows = _copied(rows, plan.of.copies, time)
     clause = MatchRecognize(plan.clause).clause
     matches = row_pattern_stream(rows, clause, options["max_out_of_orderness"], None, (), None, False, {}).matches
-    return matches.select([SEQUENCE, EVENT, *columns])
+    return _piped_sequences(matches.select([SEQUENCE, EVENT, *columns]), plan, time)
+
+
+def _piped_sequences(events: pa.Table, plan: SequencePlan, time: str) -> pa.Table:
+    """The events of sequences in the order in which the sequences end, after the pipes."""
+    starts = np.flatnonzero(events[EVENT].to_numpy() == 1)
+    ends = np.append(starts[1:], events.num_rows)
+    order = np.argsort(events[time].cast(pa.int64()).to_numpy()[ends - 1] if len(starts) else starts, kind="stable")
+    for pipe in plan.pipes:
+        match pipe.name:
+            case "head":
+                order = order[: number_of(pipe)]
+            case "tail":
+                order = order[max(len(order) - number_of(pipe), 0) :]
+            case "count":
+                return pa.table({"count": pa.array([len(order)], pa.int64())})
+            case _:
+                raise unsupported_pipe(pipe, plan.writer.text)
+    rows = [np.arange(starts[at], ends[at]) for at in order]
+    return events.take(pa.array(np.concatenate(rows) if rows else np.empty(0, np.int64)))
 
 
 def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Table:
     """See :data:`~asterism.elastic.sequences.COPY`."""
-    taken = [name for name in rows.column_names if name == COPY or name.startswith(KEY)]
-    if taken:
-        raise StreamDefinitionError(f"the events have a column {taken[0]}, a name of the query")
+    no_columns_of_copies(rows.column_names)
     parts = []
     for number, keys in enumerate(copies):
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
@@ -60,7 +84,10 @@ def _evaluated(table: pa.Table, texts: Sequence[str]) -> list[pa.ChunkedArray]:
     vectorized, scope = Vectorized(table.schema), Scope(table.schema)
     numbers = [vectorized.add(scope.resolve(parse(text), text), text) for text in texts]
     values = vectorized.evaluate(table) if numbers else []
-    return [pa.chunked_array([values[number]]) if isinstance(values[number], pa.Array) else values[number] for number in numbers]
+    return [
+        pa.chunked_array([values[number]]) if isinstance(values[number], pa.Array) else values[number]
+        for number in numbers
+    ]
 
 
 def _where(table: pa.Table, condition: str) -> pa.Table:
@@ -77,9 +104,8 @@ def _piped(table: pa.Table, plan: EventPlan) -> pa.Table:
 def _after(table: pa.Table, pipe: syntax.Pipe, plan: EventPlan) -> pa.Table:
     match pipe.name:
         case "head" | "tail":
-            [number] = pipe.arguments
-            assert isinstance(number, syntax.Literal) and isinstance(number.value, int)
-            return table.slice(0 if pipe.name == "head" else max(table.num_rows - number.value, 0), number.value)
+            number = number_of(pipe)
+            return table.slice(0 if pipe.name == "head" else max(table.num_rows - number, 0), number)
         case "filter":
             return _where(table, plan.writer.sql(pipe.arguments[0]))
         case "count":

@@ -57,7 +57,7 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "shadow", "labels", "changedBy", "tests", "sigma",
+    "expires", "shadow", "labels", "changedBy", "tests", "sigma", "eql",
 )  # fmt: skip
 _NOT_DEFINING = ("labels", "expires", "shadow")
 """The fields of the JSON form that can change without a new version."""
@@ -352,6 +352,8 @@ class PatternProcessor:
         read_tests(fields.get("tests"))
         if fields.get("sigma") is not None:
             fields = _with_sigma(fields)
+        if fields.get("eql") is not None:
+            fields = _with_eql(fields)
         pattern, sql = fields.get("pattern"), fields.get("sql")
         if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
@@ -398,6 +400,18 @@ def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
         "labels": {**rule.labels, **(labels or {})},
     }
     return {**fields, **written}
+
+
+def _with_eql(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of a rule whose pattern is given as a query in EQL."""
+    from asterism.elastic.rules import clause_of_rule
+
+    taken = [name for name in ("pattern", "sql", "key", "select", "timedOut") if fields.get(name) is not None]
+    if taken:
+        raise PatternProcessorError(f"a processor with eql cannot have {taken[0]!r}")
+    if not _is_string(fields["eql"], MAX_SQL):
+        raise PatternProcessorError(f"eql must be a string of 1 to {MAX_SQL:,} characters")
+    return {**fields, "sql": clause_of_rule(fields["eql"])}
 
 
 _P = TypeVar("_P", bound=PatternProcessor)
@@ -500,7 +514,7 @@ def check_version(version: Any) -> None:
 def missing_fields(fields: Mapping[str, Any]) -> list[str]:
     """The required fields of the JSON form that are missing, as they are named in messages."""
     missing = [repr(name) for name in ("id", "version") if name not in fields]
-    has_pattern = "pattern" in fields or any(fields.get(name) is not None for name in ("sql", "sigma"))
+    has_pattern = "pattern" in fields or any(fields.get(name) is not None for name in ("sql", "sigma", "eql"))
     return missing if has_pattern else [*missing, "'pattern' or 'sql'"]
 
 
