@@ -639,6 +639,19 @@ CALLS: dict[str, Call] = {
         check_independence, {"pattern": Pattern.begin("a"), "events": "a1 a2", "cuts": 1, "seed": 0}
     ),
     "pattern_json_schema": Call(asterism.pattern_json_schema),
+    "eql": Call(
+        asterism.eql,
+        {
+            "query": "any where true",
+            "events": TABLE,
+            "time": "ts",
+            "category": "kind",
+            "max_out_of_orderness": SECOND,
+            "idle_after": None,
+            "watermark_by": (),
+            "key_groups": None,
+        },
+    ),
     "timeline": Call(
         asterism.timeline,
         {"matches": MATCHES, "key": "user", "start": "start_time", "end": "end_time"},

@@ -197,7 +197,8 @@ class ConditionWriter:
         count = len(node.arguments)
         if count < least or (most is not None and count > most):
             expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            raise ExpressionSyntaxError.at(f"{node.name} has {expected} arguments, not {count}", self.text, node.start)
+            problem = f"{node.name} has {expected} argument{'' if expected == '1' else 's'}, not {count}"
+            raise ExpressionSyntaxError.at(problem, self.text, node.start)
         return node.arguments
 
     def _literal_text(self, node: syntax.FunctionCall, argument: syntax.Node) -> str:
@@ -341,8 +342,10 @@ def _literal(value: str | float | bool | None) -> str:
 
 def _path(parts: Sequence[str | int]) -> str:
     name, *others = parts
-    written = [f"[{part}]" if isinstance(part, int) else f".{quoted_name(part)}" for part in others]
-    return quoted_name(str(name)) + "".join(written)
+    written = quoted_name(str(name))
+    for part in others:
+        written = f"GET({written}, {part})" if isinstance(part, int) else f"{written}.{quoted_name(part)}"
+    return written
 
 
 def _in_parentheses(sql: str) -> str:

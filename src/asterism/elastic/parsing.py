@@ -16,8 +16,10 @@ from asterism.errors import ExpressionSyntaxError, UnsupportedSyntaxError
 
 MAX_TEXT = 100_000
 """The maximum number of characters of a query."""
-MAX_DEPTH = 100
+MAX_DEPTH = 40
 """The maximum nesting of an expression."""
+MAX_OPERATIONS = 200
+"""The maximum number of arithmetic operations next to each other."""
 MAX_STEPS = 20
 """The maximum number of events of a sequence, with those of ``with runs``."""
 _TOKEN = re.compile(
@@ -133,7 +135,7 @@ class _Parser:
             of = syntax.Sample(by, self._steps(are_ordered=False), start=start.start)
             self._check_keys(of.by, of.steps, start)
         elif not is_event and self.is_word("join"):
-            self.unsupported("join is not supported", hint="sample has events in any order")
+            self.unsupported("join is not supported")
         else:
             of = self._event_query()
         pipes = []
@@ -180,7 +182,7 @@ class _Parser:
     def _check_keys(self, by: Sequence[syntax.Node], steps: Sequence[syntax.Step], start: _Token) -> None:
         counts = {len(step.by) for step in steps}
         if len(counts) > 1:
-            self.fail("the events have different numbers of keys", start, "each event has by with as many keys")
+            self.fail("the events have different numbers of keys", start, "give each event as many keys: [ ] by pid")
 
     def _maxspan(self) -> timedelta:
         if not self.take_word("maxspan"):
@@ -325,22 +327,25 @@ class _Parser:
         return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._sign))
 
     def _chain(self, operators: tuple[str, ...], part: Callable[[], syntax.Node]) -> syntax.Node:
-        node = part()
+        node, count = part(), 0
         while self.is_sign(*operators):
             operator = self.next()
+            count += 1
+            if count > MAX_OPERATIONS:
+                self.fail(f"more than {MAX_OPERATIONS} operations", operator)
             node = syntax.Operation(operator.text, node, part(), start=operator.start)
         return node
 
     def _sign(self) -> syntax.Node:
-        token = self.token
-        if self.take("+"):
-            return self._sign()
-        if self.take("-"):
-            of = self._sign()
-            if isinstance(of, syntax.Literal) and isinstance(of.value, int | float):
-                return syntax.Literal(-of.value, start=token.start)
-            return syntax.Negative(of, start=token.start)
-        return self._atom()
+        token, minus = self.token, False
+        while self.is_sign("+", "-"):
+            minus ^= self.next().text == "-"
+        of = self._atom()
+        if not minus:
+            return of
+        if isinstance(of, syntax.Literal) and type(of.value) in (int, float):
+            return syntax.Literal(-of.value, start=token.start)  # type: ignore[operator]
+        return syntax.Negative(of, start=token.start)
 
     def _atom(self) -> syntax.Node:
         token = self.next()

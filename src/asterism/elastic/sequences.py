@@ -15,6 +15,8 @@ where ``w1_0`` is a row that is like neither event, and for three
 where ``s2_1`` is also like the first event, which begins a later sequence, and so is ``t2_1``. Branches that no row can take,
 because two events have the same condition or another category, are left out.
 
+See docs/decisions/0140.
+
 Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html#eql-sequences, and
 https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how-sequence-queries-handle-matches
 """

@@ -115,7 +115,9 @@ def _after(table: pa.Table, pipe: syntax.Pipe, plan: EventPlan) -> pa.Table:
     keys = keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))
     names = keys.column_names[:-1]
     if pipe.name == "sort":
-        order = [(name, "ascending", "at_start") for name in names] + [("row", "ascending", "at_end")]
-        return table.take(pc.sort_indices(keys, sort_keys=[key[:2] for key in order], null_placement="at_start"))
+        for name in names:  # NULL comes first
+            keys = keys.append_column(f"{name}_is_there", pc.is_valid(keys[name]))
+        order = [part for name in names for part in (f"{name}_is_there", name)]
+        return table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in [*order, "row"]]))
     first = keys.group_by(names, use_threads=False).aggregate([("row", "min")])["row_min"]
     return table.take(pc.take(first, pc.sort_indices(first)))

@@ -85,9 +85,7 @@ def eql(
 
     More examples: docs/from_eql.md. Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html
     """
-    expect_string(
-        StreamDefinitionError, query, "a query must be a string", "\"process where process.name : 'cmd.exe'\""
-    )
+    expect_string(StreamDefinitionError, query, "a query must be a string", "'process where pid == 4'")
     expect_string(StreamDefinitionError, time, "time must be the name of a column", 'time="ts"')
     expect_string(StreamDefinitionError, category, "category must be the name of a column", 'category="kind"')
     check_watermarks(idle_after, watermark_by)

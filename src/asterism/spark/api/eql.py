@@ -33,9 +33,9 @@ def eql(text: str, events: DataFrame, time: str, category: str, options: Mapping
     schema = arrow_schema(events.sparkSession, events.schema)
     plan = plan_of(text, schema, time=time, category=category)
     if isinstance(plan, EventPlan):
-        found = events.where(plan.condition)
+        found, order = events.where(plan.condition), [F.col(quoted_name(time)).asc()]
         for pipe in plan.pipes:
-            found = _after(found, pipe, plan, time)
+            found, order = _after(found, order, pipe, plan)
         return found
     return _sequences(events, plan, time, options)
 
@@ -92,21 +92,28 @@ def _copied(rows: DataFrame, copies: Sequence[Sequence[str]]) -> DataFrame:
     return exploded.select(*map(quoted_name, rows.columns), F.col(f"{quoted_name(_ROW)}.*"))
 
 
-def _after(events: DataFrame, pipe: syntax.Pipe, plan: EventPlan, time: str) -> DataFrame:
+def _after(
+    events: DataFrame, order: list[Column], pipe: syntax.Pipe, plan: EventPlan
+) -> tuple[DataFrame, list[Column]]:
+    """The events after a pipe, and their order."""
     if pipe.name == "filter":
-        return events.where(plan.writer.sql(pipe.arguments[0]))
+        return events.where(plan.writer.sql(pipe.arguments[0])), order
     if events.isStreaming:
         raise unsupported_pipe(pipe, plan.writer.text)
-    column = F.col(quoted_name(time))
     values = [F.expr(plan.writer.sql(argument)) for argument in pipe.arguments]
     match pipe.name:
         case "head":
-            return events.orderBy(column).limit(number_of(pipe))
+            return events.orderBy(*order).limit(number_of(pipe)), order
         case "tail":
-            return events.orderBy(column.desc()).limit(number_of(pipe)).orderBy(column)
+            ranks = Window.orderBy(*order)
+            numbered = events.withColumn(_ROW, F.row_number().over(ranks))
+            last = numbered.orderBy(F.col(_ROW).desc()).limit(number_of(pipe))
+            return last.orderBy(_ROW).drop(_ROW), order
         case "count":
-            return events.agg(F.count("*").alias("count"))
+            return events.agg(F.count("*").alias("count")), order
         case "sort":
-            return events.orderBy(*(value.asc_nulls_first() for value in values))
-    first = Window.partitionBy(*values).orderBy(column)
-    return events.withColumn(_ROW, F.row_number().over(first)).where(F.col(_ROW) == 1).drop(_ROW).orderBy(column)
+            order = [*(value.asc_nulls_first() for value in values), *order]
+            return events.orderBy(*order), order
+    first = Window.partitionBy(*values).orderBy(*order)
+    kept = events.withColumn(_ROW, F.row_number().over(first)).where(F.col(_ROW) == 1).drop(_ROW)
+    return kept.orderBy(*order), order

@@ -1,0 +1,53 @@
+"""The texts of refused queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from asterism import PatternProcessor, eql
+from tests.kit import Golden
+
+EVENTS = pa.table({"@timestamp": [1], "event.category": ["process"], "process.name": ["a"], "pid": [1]})
+
+
+def refused(query: str) -> Callable[[], object]:
+    return lambda: eql(query, EVENTS)
+
+
+TEXTS: dict[str, Callable[[], object]] = {
+    "single_quotes": refused("any where process.name == 'a'"),
+    "one_equals_sign": refused("any where pid = 1"),
+    "unknown_field": refused("any where proces.name == 1"),
+    "unknown_function": refused('any where startWith(process.name, "a")'),
+    "number_of_arguments": refused("any where length(process.name, 1) > 1"),
+    "no_where": refused("process"),
+    "no_end": refused('any where process.name == "a'),
+    "one_event": refused("sequence [any where true]"),
+    "keys": refused("sequence [any where true] by pid [any where true]"),
+    "absent_without_maxspan": refused("sequence [any where true] ![any where true]"),
+    "unit_of_maxspan": refused("sequence with maxspan=5 [any where true] [any where true]"),
+    "too_many_runs": refused("sequence [any where true] with runs=1000 [any where true]"),
+    "join": refused("join [any where true] [any where true]"),
+    "lineage": refused("any where child of [any where true]"),
+    "network": refused('any where cidrMatch(process.name, "10.0.0/8")'),
+    "too_deep": refused("any where " + "(" * 200 + "true" + ")" * 200),
+    "too_long": refused("any where true" + " " * 100_000),
+    "overlapping": refused(f"sequence {' '.join(f'[any where pid > {n}]' for n in range(9))}"),
+    "not_a_string": lambda: eql(b"any where true", EVENTS),  # type: ignore[call-overload]
+    "rule_with_keys": lambda: PatternProcessor.from_dict(
+        {"id": "a", "version": 1, "eql": "sequence [any where true] by pid [any where true] by ppid"}
+    ),
+    "rule_with_pattern": lambda: PatternProcessor.from_dict(
+        {"id": "a", "version": 1, "eql": "any where true", "pattern": {}}
+    ),
+    "rule_with_pipe": lambda: PatternProcessor.from_dict({"id": "a", "version": 1, "eql": "any where true | head 1"}),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name: str) -> None:
+    Golden(Path(__file__)).error(name, TEXTS[name])
