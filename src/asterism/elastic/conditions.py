@@ -38,7 +38,7 @@ class ConditionWriter:
     text: str
     schema: pa.Schema | None = None
     category: str = CATEGORY
-    _functions: dict[str, Callable[[syntax.FunctionCall], str]] = field(init=False, repr=False)
+    _functions: dict[str, Callable[[syntax.EqlFunctionCall], str]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = {name.lower(): name for name in _CASED}
@@ -49,7 +49,7 @@ class ConditionWriter:
     def columns(self) -> Collection[str] | None:
         return None if self.schema is None else self.schema.names
 
-    def event(self, query: syntax.EventQuery) -> str:
+    def event(self, query: syntax.EqlEventQuery) -> str:
         """An event query as a condition."""
         condition = self.sql(query.condition)
         if query.category is None:
@@ -57,39 +57,39 @@ class ConditionWriter:
         column = self._column(tuple(self.category.split(".")), query.start)
         return f"{column} = {text_literal(query.category)} AND {_in_parentheses(condition)}"
 
-    def sql(self, node: syntax.Node) -> str:
+    def sql(self, node: syntax.EqlNode) -> str:
         """
         :raises ExpressionError: it has an unknown field or function, or cannot be written; with the position
         """
         match node:
-            case syntax.Literal():
+            case syntax.EqlLiteral():
                 return _literal(node.value)
-            case syntax.FieldName():
+            case syntax.EqlFieldName():
                 return self._field(node)
-            case syntax.Junction():
+            case syntax.EqlJunction():
                 return "(" + f" {node.word.upper()} ".join(map(self.sql, node.parts)) + ")"
-            case syntax.Not():
+            case syntax.EqlNot():
                 return f"NOT ({self.sql(node.of)})"
-            case syntax.Negative():
+            case syntax.EqlNegative():
                 return f"(-{self.sql(node.of)})"
-            case syntax.Operation():
+            case syntax.EqlOperation():
                 return self._operation(node)
-            case syntax.OneOf():
+            case syntax.EqlOneOf():
                 return self._one_of(node)
-            case syntax.Matches():
+            case syntax.EqlMatches():
                 return self._matches(node)
-            case syntax.FunctionCall():
+            case syntax.EqlFunctionCall():
                 return self._call(node)
         raise TypeError(node)
 
     # ------------------------------------------------------------------ fields
 
-    def _field(self, node: syntax.FieldName) -> str:
+    def _field(self, node: syntax.EqlFieldName) -> str:
         if node.optional and not self.has_field(node):
             return "NULL"
         return self._column(node.parts, node.start)
 
-    def has_field(self, node: syntax.FieldName) -> bool:
+    def has_field(self, node: syntax.EqlFieldName) -> bool:
         """Whether the events may have this field."""
         return self.columns is None or node.name in self.columns or node.parts[0] in self.columns
 
@@ -109,9 +109,9 @@ class ConditionWriter:
 
     # ------------------------------------------------------------------ operators
 
-    def _operation(self, node: syntax.Operation) -> str:
+    def _operation(self, node: syntax.EqlOperation) -> str:
         for one, other in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(one, syntax.Literal) and one.value is None and node.operator in ("==", "!="):
+            if isinstance(one, syntax.EqlLiteral) and one.value is None and node.operator in ("==", "!="):
                 return f"{self._operand(other)} IS {'NOT ' if node.operator == '!=' else ''}NULL"
         left, right = self._operand(node.left), self._operand(node.right)
         operator = {"==": "=", "!=": "<>"}.get(node.operator, node.operator)
@@ -120,45 +120,47 @@ class ConditionWriter:
         written = f"{left} {operator} {right}"
         return f"({written})" if operator in ("+", "-", "*", "/", "DIV", "%") else written
 
-    def _is_integer(self, node: syntax.Node) -> bool:
+    def _is_integer(self, node: syntax.EqlNode) -> bool:
         """Whether the value is known to be an integer: the quotient of two integers is one, too."""
         match node:
-            case syntax.Literal():
+            case syntax.EqlLiteral():
                 return type(node.value) is int
-            case syntax.FieldName():
+            case syntax.EqlFieldName():
                 if self.schema is None or node.name not in self.schema.names:
                     return False
                 return bool(pa.types.is_integer(self.schema.field(node.name).type))
-            case syntax.Negative():
+            case syntax.EqlNegative():
                 return self._is_integer(node.of)
-            case syntax.Operation(operator="+" | "-" | "*" | "/" | "%"):
+            case syntax.EqlOperation(operator="+" | "-" | "*" | "/" | "%"):
                 return self._is_integer(node.left) and self._is_integer(node.right)
         return False
 
-    def _operand(self, node: syntax.Node) -> str:
+    def _operand(self, node: syntax.EqlNode) -> str:
         sql = self.sql(node)
-        is_atom = isinstance(node, syntax.Literal | syntax.FieldName | syntax.FunctionCall | syntax.Negative)
+        is_atom = isinstance(
+            node, syntax.EqlLiteral | syntax.EqlFieldName | syntax.EqlFunctionCall | syntax.EqlNegative
+        )
         return sql if is_atom else f"({sql})"
 
-    def _one_of(self, node: syntax.OneOf) -> str:
+    def _one_of(self, node: syntax.EqlOneOf) -> str:
         lower = node.any_case
         values = ", ".join(self._lowered(value, lower) for value in node.values)
         return f"{self._lowered(node.of, lower)} IN ({values})"
 
-    def _lowered(self, node: syntax.Node, lower: bool) -> str:
+    def _lowered(self, node: syntax.EqlNode, lower: bool) -> str:
         if not lower:
             return self._operand(node)
-        if isinstance(node, syntax.Literal) and isinstance(node.value, str):
+        if isinstance(node, syntax.EqlLiteral) and isinstance(node.value, str):
             return text_literal(node.value.lower())
-        if isinstance(node, syntax.Literal):
+        if isinstance(node, syntax.EqlLiteral):
             return self.sql(node)
         return f"LOWER({self.sql(node)})"
 
-    def _matches(self, node: syntax.Matches) -> str:
+    def _matches(self, node: syntax.EqlMatches) -> str:
         parts = [self._pattern(node, pattern) for pattern in node.patterns]
         return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
 
-    def _pattern(self, node: syntax.Matches, pattern: syntax.Literal) -> str:
+    def _pattern(self, node: syntax.EqlMatches, pattern: syntax.EqlLiteral) -> str:
         value, operator = pattern.value, node.operator
         if not isinstance(value, str):
             return (
@@ -170,7 +172,7 @@ class ConditionWriter:
             return self._regex(node.of, value, any_case=operator.endswith("~"))
         return self._wildcards(node.of, value, any_case=operator != "like")
 
-    def _wildcards(self, of: syntax.Node, pattern: str, *, any_case: bool) -> str:
+    def _wildcards(self, of: syntax.EqlNode, pattern: str, *, any_case: bool) -> str:
         column = self._lowered(of, any_case)
         pattern = pattern.lower() if any_case else pattern
         if "*" not in pattern and "?" not in pattern:
@@ -179,13 +181,13 @@ class ConditionWriter:
             pattern = pattern.replace(letter, "\\" + letter)
         return f"{column} LIKE {text_literal(pattern.replace('*', '%').replace('?', '_'))}"
 
-    def _regex(self, of: syntax.Node, pattern: str, *, any_case: bool) -> str:
+    def _regex(self, of: syntax.EqlNode, pattern: str, *, any_case: bool) -> str:
         written = regex_text(f"^(?:{pattern})$", "i" if any_case else "")
         return f"{self._operand(of)} RLIKE {text_literal(written)}"
 
     # ------------------------------------------------------------------ functions
 
-    def _call(self, node: syntax.FunctionCall) -> str:
+    def _call(self, node: syntax.EqlFunctionCall) -> str:
         function = self._functions.get(node.name.lower())
         if function is None:
             raise UnknownFunctionError.at(
@@ -193,7 +195,7 @@ class ConditionWriter:
             )
         return function(node)
 
-    def _arguments(self, node: syntax.FunctionCall, least: int, most: int | None) -> Sequence[syntax.Node]:
+    def _arguments(self, node: syntax.EqlFunctionCall, least: int, most: int | None) -> Sequence[syntax.EqlNode]:
         count = len(node.arguments)
         if count < least or (most is not None and count > most):
             expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
@@ -201,73 +203,73 @@ class ConditionWriter:
             raise ExpressionSyntaxError.at(problem, self.text, node.start)
         return node.arguments
 
-    def _literal_text(self, node: syntax.FunctionCall, argument: syntax.Node) -> str:
-        if not isinstance(argument, syntax.Literal) or not isinstance(argument.value, str):
+    def _literal_text(self, node: syntax.EqlFunctionCall, argument: syntax.EqlNode) -> str:
+        if not isinstance(argument, syntax.EqlLiteral) or not isinstance(argument.value, str):
             raise UnsupportedSyntaxError.at(f"this argument of {node.name} must be a text", self.text, argument.start)
         return argument.value
 
-    def _add(self, node: syntax.FunctionCall) -> str:
+    def _add(self, node: syntax.EqlFunctionCall) -> str:
         return self._arithmetic(node, "+")
 
-    def _subtract(self, node: syntax.FunctionCall) -> str:
+    def _subtract(self, node: syntax.EqlFunctionCall) -> str:
         return self._arithmetic(node, "-")
 
-    def _multiply(self, node: syntax.FunctionCall) -> str:
+    def _multiply(self, node: syntax.EqlFunctionCall) -> str:
         return self._arithmetic(node, "*")
 
-    def _divide(self, node: syntax.FunctionCall) -> str:
+    def _divide(self, node: syntax.EqlFunctionCall) -> str:
         return self._arithmetic(node, "/")
 
-    def _modulo(self, node: syntax.FunctionCall) -> str:
+    def _modulo(self, node: syntax.EqlFunctionCall) -> str:
         return self._arithmetic(node, "%")
 
-    def _arithmetic(self, node: syntax.FunctionCall, operator: str) -> str:
+    def _arithmetic(self, node: syntax.EqlFunctionCall, operator: str) -> str:
         left, right = self._arguments(node, 2, 2)
-        return self._operation(syntax.Operation(operator, left, right, start=node.start))
+        return self._operation(syntax.EqlOperation(operator, left, right, start=node.start))
 
-    def _starts_with(self, node: syntax.FunctionCall) -> str:
+    def _starts_with(self, node: syntax.EqlFunctionCall) -> str:
         return self._text_test(node, "STARTSWITH")
 
-    def _ends_with(self, node: syntax.FunctionCall) -> str:
+    def _ends_with(self, node: syntax.EqlFunctionCall) -> str:
         return self._text_test(node, "ENDSWITH")
 
-    def _string_contains(self, node: syntax.FunctionCall) -> str:
+    def _string_contains(self, node: syntax.EqlFunctionCall) -> str:
         return self._text_test(node, "CONTAINS")
 
-    def _text_test(self, node: syntax.FunctionCall, name: str) -> str:
+    def _text_test(self, node: syntax.EqlFunctionCall, name: str) -> str:
         text, *others = self._arguments(node, 2, None)
         source = self._lowered(text, node.any_case)
         tests = [f"{name}({source}, {self._lowered(other, node.any_case)})" for other in others]
         return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"
 
-    def _index_of(self, node: syntax.FunctionCall) -> str:
+    def _index_of(self, node: syntax.EqlFunctionCall) -> str:
         text, other, *start = self._arguments(node, 2, 3)
         source, sought = self._lowered(text, node.any_case), self._lowered(other, node.any_case)
         first = f", {self._operand(start[0])} + 1" if start else ""
         return f"(NULLIF(LOCATE({sought}, {source}{first}), 0) - 1)"
 
-    def _length(self, node: syntax.FunctionCall) -> str:
+    def _length(self, node: syntax.EqlFunctionCall) -> str:
         [text] = self._arguments(node, 1, 1)
         return f"LENGTH({self.sql(text)})"
 
-    def _string(self, node: syntax.FunctionCall) -> str:
+    def _string(self, node: syntax.EqlFunctionCall) -> str:
         [value] = self._arguments(node, 1, 1)
         return f"CAST({self.sql(value)} AS STRING)"
 
-    def _number(self, node: syntax.FunctionCall) -> str:
+    def _number(self, node: syntax.EqlFunctionCall) -> str:
         text, *base = self._arguments(node, 1, 2)
-        if not base or base[0] == syntax.Literal(10):
+        if not base or base[0] == syntax.EqlLiteral(10):
             return f"TRY_CAST({self.sql(text)} AS DOUBLE)"
-        if base[0] != syntax.Literal(16):
+        if base[0] != syntax.EqlLiteral(16):
             raise UnsupportedSyntaxError.at("the base of number must be 10 or 16", self.text, base[0].start)
         digits = f"REGEXP_REPLACE({self.sql(text)}, '^0[xX]', '')"
         return f"CASE WHEN {digits} RLIKE '^[0-9a-fA-F]+$' THEN TRY_CAST(CONV({digits}, 16, 10) AS DOUBLE) END"
 
-    def _concat(self, node: syntax.FunctionCall) -> str:
+    def _concat(self, node: syntax.EqlFunctionCall) -> str:
         values = self._arguments(node, 1, None)
         return f"CONCAT({', '.join(f'CAST({self.sql(value)} AS STRING)' for value in values)})"
 
-    def _substring(self, node: syntax.FunctionCall) -> str:
+    def _substring(self, node: syntax.EqlFunctionCall) -> str:
         text, start, *end = self._arguments(node, 2, 3)
         source = self.sql(text)
         first = self._index(start, source)
@@ -275,19 +277,19 @@ class ConditionWriter:
             return f"SUBSTRING({source}, {first} + 1)"
         return f"SUBSTRING({source}, {first} + 1, GREATEST({self._index(end[0], source)} - {first}, 0))"
 
-    def _index(self, node: syntax.Node, source: str) -> str:
+    def _index(self, node: syntax.EqlNode, source: str) -> str:
         """An index into a text from 0, of which a negative one counts from the end."""
-        if isinstance(node, syntax.Literal) and isinstance(node.value, int) and node.value >= 0:
+        if isinstance(node, syntax.EqlLiteral) and isinstance(node.value, int) and node.value >= 0:
             return str(node.value)
         index = self._operand(node)
         return f"(CASE WHEN {index} < 0 THEN GREATEST(LENGTH({source}) + {index}, 0) ELSE {index} END)"
 
-    def _between(self, node: syntax.FunctionCall) -> str:
+    def _between(self, node: syntax.EqlFunctionCall) -> str:
         text, left, right, *greedy = self._arguments(node, 3, 4)
         source, low = self.sql(text), self._lowered(text, node.any_case)
         before, after = self._lowered(left, node.any_case), self._lowered(right, node.any_case)
         begin = f"(LOCATE({before}, {low}) + LENGTH({before}))"
-        if greedy and greedy[0] == syntax.Literal(True):
+        if greedy and greedy[0] == syntax.EqlLiteral(True):
             last = f"(LENGTH({source}) - LENGTH({after}) - LOCATE(REVERSE({after}), REVERSE({low})) + 2)"
             end = f"(CASE WHEN LOCATE({after}, {low}, {begin}) > 0 THEN {last} ELSE 0 END)"
         else:
@@ -296,7 +298,7 @@ class ConditionWriter:
         found = f"SUBSTRING({source}, {begin}, {end} - {begin})"
         return f"CASE WHEN {source} IS NOT NULL THEN CASE WHEN {is_there} THEN {found} ELSE '' END END"
 
-    def _cidr_match(self, node: syntax.FunctionCall) -> str:
+    def _cidr_match(self, node: syntax.EqlFunctionCall) -> str:
         address, *networks = self._arguments(node, 2, None)
         tests = []
         for argument in networks:
@@ -312,17 +314,17 @@ class ConditionWriter:
             tests.append(ipv4_condition(self._operand(address), network))
         return tests[0] if len(tests) == 1 else "(" + " OR ".join(f"({test})" for test in tests) + ")"
 
-    def _wildcard(self, node: syntax.FunctionCall) -> str:
+    def _wildcard(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._wildcards(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
         return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
 
-    def _match(self, node: syntax.FunctionCall) -> str:
+    def _match(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._regex(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
         return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
 
-    def _array_contains(self, node: syntax.FunctionCall) -> str:
+    def _array_contains(self, node: syntax.EqlFunctionCall) -> str:
         array, *values = self._arguments(node, 2, None)
         tests = [f"ARRAY_CONTAINS({self.sql(array)}, {self.sql(value)})" for value in values]
         return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"

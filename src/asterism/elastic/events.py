@@ -27,7 +27,7 @@ class EventPlan:
     """
 
     condition: str
-    pipes: Sequence[syntax.Pipe]
+    pipes: Sequence[syntax.EqlPipe]
     writer: ConditionWriter
 
 
@@ -42,7 +42,7 @@ class SequencePlan:
     of: SequenceClause
     clause: str
     relevant: str
-    pipes: Sequence[syntax.Pipe]
+    pipes: Sequence[syntax.EqlPipe]
     writer: ConditionWriter
 
 
@@ -57,9 +57,9 @@ def plan_of(
     """
     query = parse(text)
     writer = ConditionWriter(text, schema, category)
-    if isinstance(query.of, syntax.EventQuery):
+    if isinstance(query.of, syntax.EqlEventQuery):
         return EventPlan(writer.event(query.of), query.pipes, writer)
-    if isinstance(query.of, syntax.Sample):
+    if isinstance(query.of, syntax.EqlSample):
         raise UnsupportedSyntaxError.at("samples are not supported", text, query.of.start)
     of = sequence_clause(query.of, writer, copies=copies)
     steps = [*query.of.steps, *([query.of.until] if query.of.until is not None else [])]
@@ -69,14 +69,14 @@ def plan_of(
     return SequencePlan(of, clause, relevant, query.pipes, writer)
 
 
-def number_of(pipe: syntax.Pipe) -> int:
+def number_of(pipe: syntax.EqlPipe) -> int:
     """That of ``head`` or ``tail``."""
     [number] = pipe.arguments
-    assert isinstance(number, syntax.Literal)
+    assert isinstance(number, syntax.EqlLiteral)
     assert isinstance(number.value, int)
     return number.value
 
 
-def unsupported_pipe(pipe: syntax.Pipe, text: str) -> UnsupportedSyntaxError:
+def unsupported_pipe(pipe: syntax.EqlPipe, text: str) -> UnsupportedSyntaxError:
     """The error for a pipe that a sequence cannot have, or a stream."""
     return UnsupportedSyntaxError.at(f"the pipe {pipe.name} is not supported here", text, pipe.start)

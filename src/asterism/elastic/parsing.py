@@ -39,31 +39,31 @@ _KEYWORDS = {"and", "or", "not", "in", "like", "regex", "where", "true", "false"
 _PIPES = {"head": 1, "tail": 1}
 
 
-class _Token(NamedTuple):
+class _EqlToken(NamedTuple):
     kind: str
     text: str
     start: int
 
 
-def parse(text: str) -> syntax.Query:
+def parse(text: str) -> syntax.EqlQuery:
     """Read a query.
 
     :raises ExpressionSyntaxError: it is invalid; UnsupportedSyntaxError: it is EQL that is not supported. Both have the position
 
     >>> parse("process where pid == 4 | head 1").pipes
-    (Pipe(name='head', arguments=(Literal(value=1),)),)
+    (EqlPipe(name='head', arguments=(EqlLiteral(value=1),)),)
     """
-    return _Parser(text).query()
+    return _EqlParser(text).query()
 
 
-class _Parser:
+class _EqlParser:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_TEXT:
             raise ExpressionSyntaxError(f"the query has {len(text):,} characters (limit {MAX_TEXT:,})")
         self.text, self.at, self.depth = text, 0, 0
         self.tokens = self._tokens()
 
-    def _tokens(self) -> Sequence[_Token]:
+    def _tokens(self) -> Sequence[_EqlToken]:
         tokens, position = [], 0
         while position < len(self.text):
             match = _TOKEN.match(self.text, position)
@@ -76,18 +76,18 @@ class _Parser:
                 raise ExpressionSyntaxError.at(problem, self.text, position, hint)
             kind = str(match.lastgroup)
             if kind != "space":
-                tokens.append(_Token(kind, match[0], position))
+                tokens.append(_EqlToken(kind, match[0], position))
             position = match.end()
-        tokens.append(_Token("end", "", len(self.text)))
+        tokens.append(_EqlToken("end", "", len(self.text)))
         return tokens
 
     # ------------------------------------------------------------------ tokens
 
     @property
-    def token(self) -> _Token:
+    def token(self) -> _EqlToken:
         return self.tokens[self.at]
 
-    def next(self) -> _Token:
+    def next(self) -> _EqlToken:
         token = self.token
         self.at += token.kind != "end"
         return token
@@ -110,21 +110,21 @@ class _Parser:
             return True
         return False
 
-    def expect(self, sign: str) -> _Token:
+    def expect(self, sign: str) -> _EqlToken:
         if not self.is_sign(sign):
             self.fail(f"expecting {sign}")
         return self.next()
 
-    def fail(self, problem: str, token: _Token | None = None, hint: str | None = None) -> NoReturn:
+    def fail(self, problem: str, token: _EqlToken | None = None, hint: str | None = None) -> NoReturn:
         raise ExpressionSyntaxError.at(problem, self.text, (token or self.token).start, hint)
 
-    def unsupported(self, problem: str, token: _Token | None = None, hint: str | None = None) -> NoReturn:
+    def unsupported(self, problem: str, token: _EqlToken | None = None, hint: str | None = None) -> NoReturn:
         raise UnsupportedSyntaxError.at(problem, self.text, (token or self.token).start, hint)
 
     # ------------------------------------------------------------------ queries
 
-    def query(self) -> syntax.Query:
-        of: syntax.EventQuery | syntax.Sequence | syntax.Sample
+    def query(self) -> syntax.EqlQuery:
+        of: syntax.EqlEventQuery | syntax.EqlSequence | syntax.EqlSample
         start = self.token
         following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         is_event = following.kind == "name" and following.text.lower() == "where"
@@ -132,7 +132,7 @@ class _Parser:
             of = self._sequence(start)
         elif not is_event and self.take_word("sample"):
             by = self._by()
-            of = syntax.Sample(by, self._steps(are_ordered=False), start=start.start)
+            of = syntax.EqlSample(by, self._steps(are_ordered=False), start=start.start)
             self._check_keys(of.by, of.steps, start)
         elif not is_event and self.is_word("join"):
             self.unsupported("join is not supported")
@@ -143,9 +143,9 @@ class _Parser:
             pipes.append(self._pipe())
         if self.token.kind != "end":
             self.fail("unexpected text after the query")
-        return syntax.Query(self.text, of, tuple(pipes))
+        return syntax.EqlQuery(self.text, of, tuple(pipes))
 
-    def _event_query(self) -> syntax.EventQuery:
+    def _event_query(self) -> syntax.EqlEventQuery:
         token = self.next()
         if token.kind == "name":
             category = None if token.text.lower() == "any" else token.text
@@ -159,9 +159,9 @@ class _Parser:
             self.fail(
                 "expecting where", hint="an event query is: category where condition; any stands for all categories"
             )
-        return syntax.EventQuery(category, self._or(), start=token.start)
+        return syntax.EqlEventQuery(category, self._or(), start=token.start)
 
-    def _sequence(self, start: _Token) -> syntax.Sequence:
+    def _sequence(self, start: _EqlToken) -> syntax.EqlSequence:
         by, maxspan = self._by(), None
         if self.take_word("with"):
             maxspan = self._maxspan()
@@ -177,9 +177,9 @@ class _Parser:
         if any(step.absent for step in steps) and maxspan is None:
             self.fail("an absent event needs with maxspan", start, "sequence with maxspan=5m ...")
         self._check_keys(by, [*steps, *([until] if until is not None else [])], start)
-        return syntax.Sequence(by, maxspan, steps, until, start=start.start)
+        return syntax.EqlSequence(by, maxspan, steps, until, start=start.start)
 
-    def _check_keys(self, by: Sequence[syntax.Node], steps: Sequence[syntax.Step], start: _Token) -> None:
+    def _check_keys(self, by: Sequence[syntax.EqlNode], steps: Sequence[syntax.EqlStep], start: _EqlToken) -> None:
         counts = {len(step.by) for step in steps}
         if len(counts) > 1:
             self.fail("the events have different numbers of keys", start, "give each event as many keys: [ ] by pid")
@@ -197,8 +197,8 @@ class _Parser:
             self.fail("maxspan is too long", token)
         return timedelta(seconds=seconds)
 
-    def _steps(self, *, are_ordered: bool) -> tuple[syntax.Step, ...]:
-        steps: list[syntax.Step] = []
+    def _steps(self, *, are_ordered: bool) -> tuple[syntax.EqlStep, ...]:
+        steps: list[syntax.EqlStep] = []
         while self.is_sign("[", "!["):
             start = self.token
             steps += self._step(is_ordered=are_ordered)
@@ -208,7 +208,7 @@ class _Parser:
             self.fail("expecting [", hint="[process where true]")
         return tuple(steps)
 
-    def _step(self, *, is_ordered: bool = True, is_until: bool = False) -> list[syntax.Step]:
+    def _step(self, *, is_ordered: bool = True, is_until: bool = False) -> list[syntax.EqlStep]:
         start = self.next()
         absent = start.text == "!["
         if start.text not in ("[", "![") or (absent and (is_until or not is_ordered)):
@@ -229,18 +229,18 @@ class _Parser:
                 self.fail("runs is for events of a sequence", token)
             runs = int(token.text)
             by = by or self._by()
-        return [syntax.Step(query, by, absent, start=start.start)] * runs
+        return [syntax.EqlStep(query, by, absent, start=start.start)] * runs
 
-    def _by(self) -> tuple[syntax.Node, ...]:
+    def _by(self) -> tuple[syntax.EqlNode, ...]:
         return tuple(self._list()) if self.take_word("by") else ()
 
-    def _list(self) -> list[syntax.Node]:
+    def _list(self) -> list[syntax.EqlNode]:
         values = [self._or()]
         while self.take(","):
             values.append(self._or())
         return values
 
-    def _pipe(self) -> syntax.Pipe:
+    def _pipe(self) -> syntax.EqlPipe:
         token = self.next()
         name = token.text.lower()
         if token.kind != "name":
@@ -250,17 +250,17 @@ class _Parser:
         arguments = [] if self.is_sign("|") or self.token.kind == "end" else self._list()
         if name in ("head", "tail"):
             [number] = arguments if len(arguments) == 1 else [None]
-            if not isinstance(number, syntax.Literal) or type(number.value) is not int:
+            if not isinstance(number, syntax.EqlLiteral) or type(number.value) is not int:
                 self.fail(f"{name} needs a number of events", token, f"| {name} 10")
         elif name == "filter" and len(arguments) != 1:
             self.fail("filter needs a condition", token, "| filter pid > 4")
         elif name in ("unique", "sort") and not arguments:
             self.fail(f"{name} needs fields", token, f"| {name} pid")
-        return syntax.Pipe(name, tuple(arguments), start=token.start)
+        return syntax.EqlPipe(name, tuple(arguments), start=token.start)
 
     # ------------------------------------------------------------------ expressions
 
-    def _or(self) -> syntax.Node:
+    def _or(self) -> syntax.EqlNode:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail("the expression is nested too deeply")
@@ -268,27 +268,27 @@ class _Parser:
         self.depth -= 1
         return node
 
-    def _junction(self, word: str, part: Callable[[], syntax.Node]) -> syntax.Node:
+    def _junction(self, word: str, part: Callable[[], syntax.EqlNode]) -> syntax.EqlNode:
         start, parts = self.token, [part()]
         while self.take_word(word):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else syntax.Junction(word, tuple(parts), start=start.start)
+        return parts[0] if len(parts) == 1 else syntax.EqlJunction(word, tuple(parts), start=start.start)
 
-    def _not(self) -> syntax.Node:
+    def _not(self) -> syntax.EqlNode:
         start, count = self.token, 0
         while self.take_word("not"):
             count += 1
         node = self._comparison()
-        return syntax.Not(node, start=start.start) if count % 2 else node
+        return syntax.EqlNot(node, start=start.start) if count % 2 else node
 
-    def _comparison(self) -> syntax.Node:
+    def _comparison(self) -> syntax.EqlNode:
         left = self._sum()
         token = self.token
         if self.is_sign("="):
             self.fail("= is not a comparison", hint="==, or : regardless of case")
         if self.is_sign(*_COMPARISONS):
             operator = self.next().text
-            return syntax.Operation(operator, left, self._sum(), start=token.start)
+            return syntax.EqlOperation(operator, left, self._sum(), start=token.start)
         negated = self.is_word("not")
         if negated:
             following = self.tokens[self.at + 1]
@@ -299,62 +299,62 @@ class _Parser:
             operator = self.next().text.lower()
             if operator != ":" and self.take("~"):
                 operator += "~"
-            node: syntax.Node
+            node: syntax.EqlNode
             if operator.startswith("in"):
                 self.expect("(")
-                node = syntax.OneOf(left, tuple(self._list()), operator == "in~", start=token.start)
+                node = syntax.EqlOneOf(left, tuple(self._list()), operator == "in~", start=token.start)
                 self.expect(")")
             else:
-                node = syntax.Matches(operator, left, self._patterns(operator), start=token.start)
-            return syntax.Not(node, start=token.start) if negated else node
+                node = syntax.EqlMatches(operator, left, self._patterns(operator), start=token.start)
+            return syntax.EqlNot(node, start=token.start) if negated else node
         return left
 
-    def _patterns(self, operator: str) -> tuple[syntax.Literal, ...]:
+    def _patterns(self, operator: str) -> tuple[syntax.EqlLiteral, ...]:
         start = self.token
         values = self._in_parentheses() if self.take("(") else [self._sum()]
-        patterns = [value for value in values if isinstance(value, syntax.Literal)]
+        patterns = [value for value in values if isinstance(value, syntax.EqlLiteral)]
         is_text = operator != ":"
         if len(patterns) < len(values) or (is_text and not all(isinstance(p.value, str) for p in patterns)):
             self.fail(f"the right side of {operator} is a text, or several in parentheses", start)
         return tuple(patterns)
 
-    def _in_parentheses(self) -> list[syntax.Node]:
+    def _in_parentheses(self) -> list[syntax.EqlNode]:
         values = self._list()
         self.expect(")")
         return values
 
-    def _sum(self) -> syntax.Node:
+    def _sum(self) -> syntax.EqlNode:
         return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._sign))
 
-    def _chain(self, operators: tuple[str, ...], part: Callable[[], syntax.Node]) -> syntax.Node:
+    def _chain(self, operators: tuple[str, ...], part: Callable[[], syntax.EqlNode]) -> syntax.EqlNode:
         node, count = part(), 0
         while self.is_sign(*operators):
             operator = self.next()
             count += 1
             if count > MAX_OPERATIONS:
                 self.fail(f"more than {MAX_OPERATIONS} operations", operator)
-            node = syntax.Operation(operator.text, node, part(), start=operator.start)
+            node = syntax.EqlOperation(operator.text, node, part(), start=operator.start)
         return node
 
-    def _sign(self) -> syntax.Node:
+    def _sign(self) -> syntax.EqlNode:
         token, minus = self.token, False
         while self.is_sign("+", "-"):
             minus ^= self.next().text == "-"
         of = self._atom()
         if not minus:
             return of
-        if isinstance(of, syntax.Literal) and type(of.value) in (int, float):
-            return syntax.Literal(-of.value, start=token.start)  # type: ignore[operator]
-        return syntax.Negative(of, start=token.start)
+        if isinstance(of, syntax.EqlLiteral) and type(of.value) in (int, float):
+            return syntax.EqlLiteral(-of.value, start=token.start)  # type: ignore[operator]
+        return syntax.EqlNegative(of, start=token.start)
 
-    def _atom(self) -> syntax.Node:
+    def _atom(self) -> syntax.EqlNode:
         token = self.next()
         match token.kind:
             case "number":
                 is_integer = token.text.isdecimal()
-                return syntax.Literal(int(token.text) if is_integer else float(token.text), start=token.start)
+                return syntax.EqlLiteral(int(token.text) if is_integer else float(token.text), start=token.start)
             case "text" | "raw":
-                return syntax.Literal(self._text_of(token), start=token.start)
+                return syntax.EqlLiteral(self._text_of(token), start=token.start)
             case "sign" if token.text == "(":
                 node = self._or()
                 self.expect(")")
@@ -365,12 +365,12 @@ class _Parser:
                 return self._named(token)
         return self.fail("unexpected end of the query" if token.kind == "end" else f"unexpected {token.text}", token)
 
-    def _named(self, token: _Token) -> syntax.Node:
+    def _named(self, token: _EqlToken) -> syntax.EqlNode:
         word = token.text.lower() if token.kind == "name" else ""
         if word in ("true", "false"):
-            return syntax.Literal(word == "true", start=token.start)
+            return syntax.EqlLiteral(word == "true", start=token.start)
         if word == "null":
-            return syntax.Literal(None, start=token.start)
+            return syntax.EqlLiteral(None, start=token.start)
         if word in _KEYWORDS:
             self.fail(f"unexpected {token.text}", token)
         if token.kind == "name" and self.is_word("of"):
@@ -383,10 +383,10 @@ class _Parser:
         if token.kind == "name" and self.take("("):
             arguments = [] if self.is_sign(")") else self._list()
             self.expect(")")
-            return syntax.FunctionCall(token.text, tuple(arguments), any_case, start=token.start)
+            return syntax.EqlFunctionCall(token.text, tuple(arguments), any_case, start=token.start)
         return self._field(token, token)
 
-    def _field(self, token: _Token, start: _Token, *, optional: bool = False) -> syntax.FieldName:
+    def _field(self, token: _EqlToken, start: _EqlToken, *, optional: bool = False) -> syntax.EqlFieldName:
         if token.kind not in ("name", "quoted"):
             self.fail("expecting a field", token)
         parts: list[str | int] = [self._name_of(token)]
@@ -405,13 +405,13 @@ class _Parser:
             if part.kind not in ("name", "quoted"):
                 self.fail("expecting the name of a field", part)
             parts.append(self._name_of(part))
-        return syntax.FieldName(tuple(parts), optional, start=start.start)
+        return syntax.EqlFieldName(tuple(parts), optional, start=start.start)
 
     @staticmethod
-    def _name_of(token: _Token) -> str:
+    def _name_of(token: _EqlToken) -> str:
         return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
 
-    def _text_of(self, token: _Token) -> str:
+    def _text_of(self, token: _EqlToken) -> str:
         if token.kind == "raw":
             return token.text[3:-3]
 

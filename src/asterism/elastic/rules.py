@@ -23,8 +23,8 @@ def clause_of_rule(text: str) -> str:
     for pipe in query.pipes:
         raise unsupported_pipe(pipe, text)
     match query.of:
-        case syntax.EventQuery():
+        case syntax.EqlEventQuery():
             return f"PATTERN (event)\nDEFINE event AS {writer.event(query.of)}"
-        case syntax.Sequence():
+        case syntax.EqlSequence():
             return sequence_clause(query.of, writer).text(None)
     raise UnsupportedSyntaxError.at("samples are not supported", text, query.of.start)

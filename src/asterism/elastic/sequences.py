@@ -82,7 +82,7 @@ class SequenceClause:
         return "\n".join(lines)
 
 
-def sequence_clause(sequence: syntax.Sequence, writer: ConditionWriter, *, copies: bool = False) -> SequenceClause:
+def sequence_clause(sequence: syntax.EqlSequence, writer: ConditionWriter, *, copies: bool = False) -> SequenceClause:
     """
     :param copies: whether rows can be copied, see :data:`COPY`
     :raises ExpressionError: a condition is invalid; UnsupportedSyntaxError: the sequence cannot be written as a clause
@@ -95,21 +95,21 @@ def sequence_clause(sequence: syntax.Sequence, writer: ConditionWriter, *, copie
             sequence.start,
             "asterism.eql(query, events) finds such sequences",
         )
-    return _ClauseWriter(sequence, writer, kinds).clause()
+    return _SequenceWriter(sequence, writer, kinds).clause()
 
 
-def _kinds_of_keys(sequence: syntax.Sequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
+def _kinds_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
     """The keys of the events in SQL, each once."""
     steps = [*sequence.steps, *([sequence.until] if sequence.until is not None else [])]
     return list(dict.fromkeys(_keys_of(sequence, step, writer) for step in steps))
 
 
-def _keys_of(sequence: syntax.Sequence, step: syntax.Step, writer: ConditionWriter) -> tuple[str, ...]:
+def _keys_of(sequence: syntax.EqlSequence, step: syntax.EqlStep, writer: ConditionWriter) -> tuple[str, ...]:
     return tuple(writer.sql(node) for node in (*sequence.by, *step.by))
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
+class _SequenceEvent:
     """
     :ivar with_keys: the condition, and that the keys are not NULL
     """
@@ -118,18 +118,18 @@ class _Event:
     with_keys: str
     category: str | None
 
-    def excludes(self, other: _Event) -> bool:
+    def excludes(self, other: _SequenceEvent) -> bool:
         """Whether no row can be like both, since they have different categories."""
         return None not in (self.category, other.category) and self.category != other.category
 
 
 @dataclass
-class _ClauseWriter:
-    sequence: syntax.Sequence
+class _SequenceWriter:
+    sequence: syntax.EqlSequence
     writer: ConditionWriter
     kinds: Sequence[tuple[str, ...]]
     definitions: dict[str, str] = field(default_factory=dict)
-    steps: list[_Event] = field(default_factory=list)
+    steps: list[_SequenceEvent] = field(default_factory=list)
     until: Sequence[str] = ()
     ending: Sequence[str] = ()
     """The absent events before the last event."""
@@ -149,7 +149,9 @@ class _ClauseWriter:
         for number, step in enumerate(sequence.steps):
             condition = self._condition(step)
             if not step.absent:
-                self.steps.append(_Event(condition, self._with_keys(condition, step, keys), step.query.category))
+                self.steps.append(
+                    _SequenceEvent(condition, self._with_keys(condition, step, keys), step.query.category)
+                )
             elif any(not later.absent for later in sequence.steps[number:last]):
                 # A later sequence that such an event ends does not replace this one.
                 raise UnsupportedSyntaxError.at(
@@ -210,19 +212,19 @@ class _ClauseWriter:
         self.definitions[name] = " AND ".join(conditions)
         return name
 
-    def _condition(self, step: syntax.Step) -> str:
+    def _condition(self, step: syntax.EqlStep) -> str:
         condition = self.writer.event(step.query)
         if len(self.kinds) == 1:
             return condition
         return f"{COPY} = {self.kinds.index(_keys_of(self.sequence, step, self.writer))} AND ({condition})"
 
-    def _with_keys(self, condition: str, step: syntax.Step, keys: Sequence[str]) -> str:
+    def _with_keys(self, condition: str, step: syntax.EqlStep, keys: Sequence[str]) -> str:
         """The condition of an event, whose keys are not NULL unless they are optional."""
         nodes = (*self.sequence.by, *step.by)
         needed = [
             key
             for key, node in zip(keys, nodes, strict=True)
-            if not (isinstance(node, syntax.FieldName) and node.optional)
+            if not (isinstance(node, syntax.EqlFieldName) and node.optional)
         ]
         return " AND ".join([f"({condition})", *(f"{key} IS NOT NULL" for key in needed)])
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class EqlNode:
     """A part of an expression."""
 
     start: int = field(default=0, compare=False, repr=False, kw_only=True)
@@ -15,12 +15,12 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Node):
+class EqlLiteral(EqlNode):
     value: str | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class FieldName(Node):
+class EqlFieldName(EqlNode):
     """A field, whose name has its parts between dots and brackets.
 
     :ivar optional: ``?user.id``: if there is no such column, its value is NULL
@@ -35,120 +35,120 @@ class FieldName(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall(Node):
+class EqlFunctionCall(EqlNode):
     """
     :ivar any_case: ``startsWith~``: letters of any case are equal
     """
 
     name: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[EqlNode, ...]
     any_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Node):
+class EqlOperation(EqlNode):
     """``left operator right``: arithmetic or a comparison."""
 
     operator: str
-    left: Node
-    right: Node
+    left: EqlNode
+    right: EqlNode
 
 
 @dataclass(frozen=True, slots=True)
-class Negative(Node):
-    of: Node
+class EqlNegative(EqlNode):
+    of: EqlNode
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Node):
+class EqlOneOf(EqlNode):
     """``of in (a, b)``.
 
     :ivar any_case: ``in~``
     """
 
-    of: Node
-    values: tuple[Node, ...]
+    of: EqlNode
+    values: tuple[EqlNode, ...]
     any_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Matches(Node):
+class EqlMatches(EqlNode):
     """``of : "a*"``, ``like``, ``like~``, ``regex`` or ``regex~`` with one or several patterns."""
 
     operator: str
-    of: Node
-    patterns: tuple[Literal, ...]
+    of: EqlNode
+    patterns: tuple[EqlLiteral, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Node):
-    of: Node
+class EqlNot(EqlNode):
+    of: EqlNode
 
 
 @dataclass(frozen=True, slots=True)
-class Junction(Node):
+class EqlJunction(EqlNode):
     """
     :ivar word: ``and`` or ``or``
     """
 
     word: str
-    parts: tuple[Node, ...]
+    parts: tuple[EqlNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class EventQuery(Node):
+class EqlEventQuery(EqlNode):
     """``process where condition``.
 
     :ivar category: the event category; None: ``any``
     """
 
     category: str | None
-    condition: Node
+    condition: EqlNode
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Node):
+class EqlStep(EqlNode):
     """An event of a sequence or a sample.
 
     :ivar by: the keys of this event, after those of the whole sequence
     :ivar absent: ``![ ]``: there is no such event
     """
 
-    query: EventQuery
-    by: tuple[Node, ...] = ()
+    query: EqlEventQuery
+    by: tuple[EqlNode, ...] = ()
     absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(Node):
+class EqlSequence(EqlNode):
     """``sequence by key with maxspan=5m [ ] [ ] until [ ]``; ``with runs=n`` has been written out."""
 
-    by: tuple[Node, ...]
+    by: tuple[EqlNode, ...]
     maxspan: timedelta | None
-    steps: tuple[Step, ...]
-    until: Step | None = None
+    steps: tuple[EqlStep, ...]
+    until: EqlStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(Node):
+class EqlSample(EqlNode):
     """``sample by key [ ] [ ]``: events in any order."""
 
-    by: tuple[Node, ...]
-    steps: tuple[Step, ...]
+    by: tuple[EqlNode, ...]
+    steps: tuple[EqlStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pipe(Node):
+class EqlPipe(EqlNode):
     """``| head 5``."""
 
     name: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[EqlNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class EqlQuery:
     """A query with its text."""
 
     text: str
-    of: EventQuery | Sequence | Sample
-    pipes: tuple[Pipe, ...] = ()
+    of: EqlEventQuery | EqlSequence | EqlSample
+    pipes: tuple[EqlPipe, ...] = ()

@@ -101,7 +101,7 @@ def _piped(table: pa.Table, plan: EventPlan) -> pa.Table:
     return table
 
 
-def _after(table: pa.Table, pipe: syntax.Pipe, plan: EventPlan) -> pa.Table:
+def _after(table: pa.Table, pipe: syntax.EqlPipe, plan: EventPlan) -> pa.Table:
     match pipe.name:
         case "head" | "tail":
             number = number_of(pipe)

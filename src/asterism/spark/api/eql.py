@@ -93,7 +93,7 @@ def _copied(rows: DataFrame, copies: Sequence[Sequence[str]]) -> DataFrame:
 
 
 def _after(
-    events: DataFrame, order: list[Column], pipe: syntax.Pipe, plan: EventPlan
+    events: DataFrame, order: list[Column], pipe: syntax.EqlPipe, plan: EventPlan
 ) -> tuple[DataFrame, list[Column]]:
     """The events after a pipe, and their order."""
     if pipe.name == "filter":
