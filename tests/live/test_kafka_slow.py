@@ -32,15 +32,15 @@ def test_a_consumer_that_is_killed(broker: Broker, tmp_path: Path) -> None:
         records = [(int(str(event["user"])[1:]) % 2, None, json.dumps(event).encode()) for event in events]
         broker.send("live-logins", records)
 
-    def attacks() -> list[tuple[str, int, str]]:
+    def attacks() -> list[tuple[str, int, int, str]]:
         rows = [json.loads(value or b"") for _, _, value in broker.records("live-attacks")]
-        return [(row["user"], row["at"], row["match_id"]) for row in rows]
+        return [(row["user"], row["at"], row["failures"], row["match_id"]) for row in rows]
 
     def running_until(count: int) -> None:
         process = subprocess.Popen(command, cwd=ROOT)
         end = time.monotonic() + 90
         try:
-            while len({(user, at) for user, at, _ in attacks()}) < count:
+            while len({(user, at) for user, at, *_ in attacks()}) < count:
                 assert process.poll() is None
                 assert time.monotonic() < end
                 time.sleep(0.2)
@@ -53,5 +53,8 @@ def test_a_consumer_that_is_killed(broker: Broker, tmp_path: Path) -> None:
     send(30, 60)
     running_until(11 * USERS)
     found = set(attacks())
-    assert len(found) == len({(user, at) for user, at, _ in found})  # the same match has the same id
-    assert {at for _, at, _ in found} >= {1000 * (5 * n + 4) for n in range(11)}
+    # Three and four failures before each login; the same match has the same id.
+    assert len(found) == len({match[:3] for match in found})
+    assert {match[:3] for match in found} >= {
+        (f"u{user}", 1000 * (5 * n + 4), failures) for user in range(USERS) for n in range(11) for failures in (3, 4)
+    }
