@@ -1,6 +1,6 @@
 """The records of a source as events, and as dead letters. ``docs/how_to/sources_and_sinks.md`` describes them.
 
-See docs/decisions/0117 and 0122.
+See docs/decisions/0107, 0117 and 0122.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.columns.internal import internal
+from asterism.columns.json_objects import INSTANT, json_objects
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 
 if TYPE_CHECKING:
@@ -25,6 +28,16 @@ _RECORD = ("key", "value", *_POSITION, "timestamp")
 _DEAD = "dead_letter"
 _HINT = 'kafka_events(records, "ts TIMESTAMP, user STRING", time="ts")'
 _CORRUPT = internal("corrupt")
+_FLAT = internal("flat")
+"""The events that Arrow has parsed."""
+_FLAT_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "timestamp": INSTANT,
+}
 _ELEMENTS = f"ARRAY<STRUCT<{internal('field')}: STRING>>"
 
 
@@ -32,12 +45,21 @@ class KafkaEvents:
     """The records of Kafka as events and dead letters. Created by :func:`kafka_events`."""
 
     def __init__(
-        self, records: DataFrame, event: Column, reason: Column, columns: list[str], headers: Sequence[str], time: str
+        self,
+        records: DataFrame,
+        event: Column,
+        reason: Column,
+        columns: list[str],
+        headers: Sequence[str],
+        time: str,
+        flat: Column | None = None,
     ) -> None:
         from pyspark.sql import functions as F
 
         letter = ["timestamp", "key", "value", *(["headers"] if "headers" in records.columns else [])]
-        parsed = records.select(*_POSITION, *letter, _computed_once(event).alias("event"))
+        parsed = records.select("*", _computed_once(flat).alias(_FLAT)) if flat is not None else records
+        kept = [*_POSITION, *letter, *([_FLAT] if flat is not None else [])]
+        parsed = parsed.select(*kept, _computed_once(event).alias("event"))
         parsed = parsed.withColumn("reason", _computed_once(reason))
         is_event = F.col("reason").isNull()
         values = [F.when(is_event, F.col("event").getField(name)).alias(name) for name in columns]
@@ -121,6 +143,7 @@ def kafka_events(
     A runnable example: docs/how_to/sources_and_sinks.md.
     """
     from pyspark.sql import Column
+    from pyspark.sql import functions as F
 
     columns = getattr(records, "columns", None)
     if columns is None or not callable(getattr(records, "select", None)):
@@ -135,7 +158,8 @@ def kafka_events(
     expect_string(StreamDefinitionError, time, "the event time must be the name of a column", 'time="ts"')
     is_json = not isinstance(event, Column)
     parsed = event if isinstance(event, Column) else _from_json(event)
-    fields = _fields_of(records, parsed)
+    kind = _type_of(records, parsed)
+    fields = [name for name in kind.names if name != _CORRUPT]
     _check_headers(headers, columns)
     for name in (*_POSITION, _DEAD, *headers):
         if name.lower() in map(str.lower, fields):
@@ -145,7 +169,11 @@ def kafka_events(
             )
     if time not in fields and time != "timestamp":
         raise ColumnNotFoundError.from_missing_and_available(time, fields, "for the event time")
-    return KafkaEvents(records, parsed, _reason(fields, headers, time, is_json=is_json), fields, headers, time)
+    flat = _flat(kind) if is_json else None
+    if flat is not None:
+        parsed = F.coalesce(_FLAT, parsed)
+    reason = _reason(fields, headers, time, is_json=is_json, is_flat=flat is not None)
+    return KafkaEvents(records, parsed, reason, fields, headers, time, flat)
 
 
 def _check_headers(headers: Sequence[str], columns: Sequence[str]) -> None:
@@ -179,8 +207,32 @@ def _from_json(schema: str | StructType) -> Column:
     return F.from_json(text, StructType([*schema.fields]).add(_CORRUPT, StringType()), options)
 
 
-def _fields_of(records: DataFrame, event: Column) -> list[str]:
-    """The columns of the events."""
+def _flat(kind: StructType) -> Column | None:
+    """The event of type *kind* in a value that is a flat JSON object, parsed by Arrow; NULL: ``from_json`` must parse the value.
+    None: it must parse all of them, because of a type, or because Spark is older than 4.1.
+    """
+    from pyspark.sql import functions as F
+
+    arrow_udf = getattr(F, "arrow_udf", None)
+    if arrow_udf is None or any(
+        field.dataType.simpleString() not in _FLAT_TYPES or not field.nullable for field in kind
+    ):
+        return None
+    types = [(field.name, _FLAT_TYPES[field.dataType.simpleString()]) for field in kind if field.name != _CORRUPT]
+    columns = pa.schema(types)
+
+    def parse(values: pa.Array) -> pa.Array:
+        objects = json_objects(values, columns)
+        corrupt = pa.nulls(len(values), pa.string())
+        fields = [*columns, pa.field(_CORRUPT, pa.string())]
+        return pa.StructArray.from_arrays([*objects.flatten(), corrupt], fields=fields, mask=objects.is_null())
+
+    column: Column = arrow_udf(parse, kind)("value")
+    return column
+
+
+def _type_of(records: DataFrame, event: Column) -> StructType:
+    """The type of the events."""
     from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
@@ -190,10 +242,10 @@ def _fields_of(records: DataFrame, event: Column) -> list[str]:
         raise StreamDefinitionError("the events cannot be parsed", str(error).splitlines()[0], _HINT) from None
     if not isinstance(kind, StructType):
         raise ColumnTypeError(f"the event must be a struct, not {kind.simpleString()}", hint=_HINT)
-    return [name for name in kind.names if name != _CORRUPT]
+    return kind
 
 
-def _reason(fields: list[str], headers: Sequence[str], time: str, *, is_json: bool) -> Column:
+def _reason(fields: list[str], headers: Sequence[str], time: str, *, is_json: bool, is_flat: bool) -> Column:
     """Why a record, with its column ``event``, is a dead letter; NULL: it is none."""
     from pyspark.sql import functions as F
 
@@ -212,13 +264,16 @@ def _reason(fields: list[str], headers: Sequence[str], time: str, *, is_json: bo
             .when(corrupt, F.concat(F.lit("wrong type: "), F.concat_ws(", ", *wrong)))
             .when(~_ends_with_its_object(text), "there is text after the JSON object")
         )
+        if is_flat:
+            reason = F.when(F.col(_FLAT).isNull(), reason)
     else:
         # from_avro in PERMISSIVE mode returns a struct of NULLs.
         is_empty = reduce(and_, (event.getField(name).isNull() for name in fields), F.lit(True))
         reason = reason.when(is_empty, "the value cannot be parsed")
-    for name in headers:
-        reason = reason.when(~F.is_valid_utf8(_header(name)), f"the header {name!r} is not UTF-8")
-    return reason.when(of_time.isNull(), f"there is no event time {time!r}")
+    others = F.when(of_time.isNull(), f"there is no event time {time!r}")
+    for name in reversed(headers):
+        others = F.when(~F.is_valid_utf8(_header(name)), f"the header {name!r} is not UTF-8").otherwise(others)
+    return F.coalesce(reason, others)
 
 
 def _ends_with_its_object(text: Column) -> Column:
