@@ -34,7 +34,7 @@ def json_objects(values: pa.Array, fields: pa.Schema) -> pa.StructArray:
     """
     values = values.cast(pa.binary())  # a setting of Spark makes it LARGE_BINARY
     candidates = _candidates(values)
-    parsed = _Batch(values.filter(candidates), fields).parsed()
+    parsed = _FlatObjects(values.filter(candidates), fields).parsed()
     position = np.full(len(values), -1)
     position[np.flatnonzero(candidates)] = np.arange(parsed.num_rows)
     objects = pa.StructArray.from_arrays(parsed.columns[:-1], fields=list(fields))
@@ -61,7 +61,7 @@ def _has_control_characters(values: pa.Array) -> bool:
     return data is not None and data.size > 0 and int(np.frombuffer(data, np.uint8).min()) < 0x20
 
 
-class _Batch:
+class _FlatObjects:
     """Values that look like flat objects.
 
     :param fields: see :func:`json_objects`
