@@ -83,14 +83,20 @@ def test_the_checkpoint_of_an_operator_is_changed_in_place(spark: SparkSession, 
     def stream(operator: StreamOperator) -> Any:
         orders = spark.readStream.schema("user STRING, ts TIMESTAMP, v BIGINT").parquet(str(tmp_path / "orders"))
         limits = spark.readStream.schema("name STRING, v BIGINT").parquet(str(tmp_path / "limits"))
-        return connect(operator, orders=KeyedStream(orders, key="user"), limits=BroadcastStream(limits), key_groups=2)
+        return connect(
+            operator, orders=KeyedStream(orders, key="user", time="ts"), limits=BroadcastStream(limits), key_groups=2
+        )
 
     def run(operator: StreamOperator) -> None:
         sink = FileSink(str(tmp_path / "out"))
         stream(operator).run({"out": sink}, checkpoint=str(tmp_path / "checkpoint"), drain=False)
 
     write("limits", "name, v", "('a', 1L), ('b', 2L)")
-    write("orders", "user, ts, v", "('ann', TIMESTAMP '2025-01-01 12:00:00', 3L)")
+    write(
+        "orders",
+        "user, ts, v",
+        "('ann', TIMESTAMP '2025-01-01 12:00:00', 3L), ('ann', TIMESTAMP '2025-01-01 12:00:10', 5L)",
+    )
     run(Total())
     with pytest.raises(StateError, match="drops"):
         change_checkpoint(spark, str(tmp_path / "checkpoint"), stream(WideTotal()))
@@ -99,11 +105,12 @@ def test_the_checkpoint_of_an_operator_is_changed_in_place(spark: SparkSession, 
     assert {(part.what, count) for part, count in plan.counts.items()} == {
         ('entries of the state "total"', 1),
         ('entries of the state "limit"', 2),
+        ("events that wait", 1),
     }
-    write("orders", "user, ts, v", "('ann', TIMESTAMP '2025-01-01 12:00:01', 4L)")
+    write("orders", "user, ts, v", "('ann', TIMESTAMP '2025-01-01 12:00:20', 4L)")
     run(WideTotal())
     rows = spark.read.parquet(str(tmp_path / "out")).select("user", "v", "limits").collect()
-    assert sorted(map(tuple, rows))[-1] == ("ann", 2**40 + 7, 2)
+    assert sorted(map(tuple, rows))[-1] == ("ann", 2**40 + 8, 2)
 
 
 def query(spark: SparkSession, folder: Path, of: Pattern) -> Query:
