@@ -49,7 +49,7 @@ class Total(StreamOperator):
     @orders.process_element
     def order(self, e: Any, ctx: Any) -> None:
         self.total.update((self.total.value() or 0) + e.v)
-        self.out.collect(user=e.user, v=self.total.value(), limits=len(self.limit.items()))
+        self.out.collect(user=e.user, v=self.total.value(), limits=len(list(self.limit.items())))
 
     @limits.process_element
     def change(self, e: Any, ctx: Any) -> None:
