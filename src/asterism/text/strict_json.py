@@ -64,7 +64,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 
 def offset_in_string(literal: str, index: int) -> int:
-    """Where the character at *index* of a string stands in the string as it is written, with quotes and escapes.
+    r"""Where the character at *index* of a string stands in the string as it is written, with quotes and escapes.
 
     >>> literal = r'"a\n\u00e4b"'
     >>> literal[offset_in_string(literal, 3)]
@@ -98,9 +98,9 @@ def nowhere(pointer: str, index: int = 0) -> tuple[int, int]:
 
 
 def place_in(text: str, pointer: str, index: int = 0) -> tuple[int, int]:
-    """Line and column, from 1, of the value at a JSON pointer, or of its closest ancestor; see :class:`Locate`.
+    r"""Line and column, from 1, of the value at a JSON pointer, or of its closest ancestor; see :class:`Locate`.
 
-    >>> place_in('{"sql":\\n  "PATTERN (A)"}', "/sql", len("PATTERN "))
+    >>> place_in('{"sql":\n  "PATTERN (A)"}', "/sql", len("PATTERN "))
     (2, 12)
     """
     offset = offset_of(text, pointer)

@@ -56,12 +56,12 @@ class YamlPlace:
 
 
 def offset_in_scalar(written: str, index: int) -> int:
-    """Where the character at *index* of a string stands in the string as it is written. In a string that is folded, where it
+    r"""Where the character at *index* of a string stands in the string as it is written. In a string that is folded, where it
     begins.
 
-    >>> written = "|\\n  PATTERN (A)\\n  DEFINE\\n    A AS x > 1\\n"
-    >>> written[offset_in_scalar(written, "PATTERN (A)\\nDEFINE\\n  A AS x".index("x")) :]
-    'x > 1\\n'
+    >>> written = "|\n  PATTERN (A)\n  DEFINE\n    A AS x > 1\n"
+    >>> written[offset_in_scalar(written, "PATTERN (A)\nDEFINE\n  A AS x".index("x")) :]
+    'x > 1\n'
     """
     if written[:1] == "|":
         header, *lines = written.splitlines(keepends=True)

@@ -123,7 +123,7 @@ class SourceReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickled reader is sent to executors, which only read partitions.
-        return self.__dict__ | {"_lease": None, "hadoop": {}}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lease", "hadoop")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
