@@ -37,6 +37,16 @@ TEXTS: dict[str, Callable[[], object]] = {
     "too_deep": refused("any where " + "(" * 200 + "true" + ")" * 200),
     "too_long": refused("any where true" + " " * 100_000),
     "overlapping": refused(f"sequence {' '.join(f'[any where pid > {n}]' for n in range(9))}"),
+    "nested_functions": refused("any where " + "substring(" * 12 + "process.name" + ", -5, -1)" * 12 + ' == "b"'),
+    "large_number": refused("any where pid == " + "1" * 5000),
+    "infinite_number": refused("any where pid == 1e999"),
+    "many_operations": refused("any where " + "1+" * 60 + "1 == pid"),
+    "comment_without_end": refused("/* any where true"),
+    "negative_head": refused("any where true | head -1"),
+    "not_a_condition": refused("any where pid"),
+    "sequence_column": lambda: eql(
+        "sequence [any where true] [any where true]", EVENTS.append_column("sequence", EVENTS["pid"])
+    ),
     "not_a_string": lambda: eql(b"any where true", EVENTS),  # type: ignore[call-overload]
     "rule_with_keys": lambda: PatternProcessor.from_dict(
         {"id": "a", "version": 1, "eql": "sequence [any where true] by pid [any where true] by ppid"}

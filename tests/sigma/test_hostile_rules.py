@@ -22,6 +22,20 @@ def detection(**parts: Any) -> dict[str, Any]:
     return rule("bad", **parts)
 
 
+def test_rules_of_a_correlation_that_is_refused_have_no_matches_of_their_own() -> None:
+    base = {**rule("a", s={"a": 1}, condition="s"), "name": "a"}
+    correlation = {"type": "event_count", "rules": ["a"], "group-by": ["u"], "timespan": "5x", "condition": {"gte": 3}}
+    for change in ({}, {"rules": ["a", "nosuch"], "timespan": "5m"}):
+        found = outcomes(base, {"title": "c", "id": "c", "correlation": {**correlation, **change}}, GOOD)
+        assert [type(outcome) for outcome in found] == [RefusedRule, TranslatedRule]
+
+
+def test_documents_that_cannot_be_merged() -> None:
+    text = "action: global\ndetection: {a: 1}\n---\ntitle: x\ndetection: 5\n"
+    with pytest.raises(PatternProcessorError, match="cannot be merged"):
+        documents_of(text, "rules.yml")
+
+
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [

@@ -18,12 +18,17 @@ from asterism.sigma.conditions import ipv4_condition, number_literal, text_liter
 from asterism.sigma.regexes import regex_text
 from asterism.text.printable import quoted_name
 
+MAX_SQL = 20_000
+"""The maximum number of characters of an expression in SQL."""
 CATEGORY = "event.category"
 """The field of the event category."""
-_CASED = {
+_FUNCTIONS = {
     "between", "cidrMatch", "concat", "endsWith", "indexOf", "length", "startsWith", "string", "stringContains", "substring",
     "wildcard", "match", "number", "add", "subtract", "multiply", "divide", "modulo", "arrayContains",
 }  # fmt: skip
+
+
+_ARITHMETIC = {"add", "subtract", "multiply", "divide", "modulo"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class ConditionWriter:
     _functions: dict[str, Callable[[syntax.EqlFunctionCall], str]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = {name.lower(): name for name in _CASED}
+        names = {name.lower(): name for name in _FUNCTIONS}
         functions = {lower: getattr(self, f"_{_snake(name)}") for lower, name in names.items()}
         object.__setattr__(self, "_functions", functions)
 
@@ -61,6 +66,12 @@ class ConditionWriter:
         """
         :raises ExpressionError: it has an unknown field or function, or cannot be written; with the position
         """
+        written = self._sql(node)
+        if len(written) > MAX_SQL:  # functions repeat their arguments, so that nested ones grow
+            raise UnsupportedSyntaxError.at("the condition is too long in SQL", self.text, node.start)
+        return written
+
+    def _sql(self, node: syntax.EqlNode) -> str:
         match node:
             case syntax.EqlLiteral():
                 return _literal(node.value)
@@ -112,8 +123,8 @@ class ConditionWriter:
     def _operation(self, node: syntax.EqlOperation) -> str:
         for one, other in ((node.left, node.right), (node.right, node.left)):
             if isinstance(one, syntax.EqlLiteral) and one.value is None and node.operator in ("==", "!="):
-                return f"{self._operand(other)} IS {'NOT ' if node.operator == '!=' else ''}NULL"
-        left, right = self._operand(node.left), self._operand(node.right)
+                return f"{self.operand(other)} IS {'NOT ' if node.operator == '!=' else ''}NULL"
+        left, right = self.operand(node.left), self.operand(node.right)
         operator = {"==": "=", "!=": "<>"}.get(node.operator, node.operator)
         if operator == "/" and self._is_integer(node):
             operator = "DIV"
@@ -129,17 +140,20 @@ class ConditionWriter:
                 if self.schema is None or node.name not in self.schema.names:
                     return False
                 return bool(pa.types.is_integer(self.schema.field(node.name).type))
+            case syntax.EqlFunctionCall() if node.name.lower() in ("length", "indexof"):
+                return True
+            case syntax.EqlFunctionCall() if node.name.lower() in _ARITHMETIC:
+                return all(map(self._is_integer, node.arguments))
             case syntax.EqlNegative():
                 return self._is_integer(node.of)
             case syntax.EqlOperation(operator="+" | "-" | "*" | "/" | "%"):
                 return self._is_integer(node.left) and self._is_integer(node.right)
         return False
 
-    def _operand(self, node: syntax.EqlNode) -> str:
+    def operand(self, node: syntax.EqlNode) -> str:
+        """An expression that can stand beside an operator."""
         sql = self.sql(node)
-        is_atom = isinstance(
-            node, syntax.EqlLiteral | syntax.EqlFieldName | syntax.EqlFunctionCall | syntax.EqlNegative
-        )
+        is_atom = isinstance(node, syntax.EqlLiteral | syntax.EqlFieldName | syntax.EqlNegative)
         return sql if is_atom else f"({sql})"
 
     def _one_of(self, node: syntax.EqlOneOf) -> str:
@@ -149,7 +163,7 @@ class ConditionWriter:
 
     def _lowered(self, node: syntax.EqlNode, lower: bool) -> str:
         if not lower:
-            return self._operand(node)
+            return self.operand(node)
         if isinstance(node, syntax.EqlLiteral) and isinstance(node.value, str):
             return text_literal(node.value.lower())
         if isinstance(node, syntax.EqlLiteral):
@@ -164,9 +178,7 @@ class ConditionWriter:
         value, operator = pattern.value, node.operator
         if not isinstance(value, str):
             return (
-                f"{self._operand(node.of)} IS NULL"
-                if value is None
-                else f"{self._operand(node.of)} = {_literal(value)}"
+                f"{self.operand(node.of)} IS NULL" if value is None else f"{self.operand(node.of)} = {_literal(value)}"
             )
         if operator.startswith("regex"):
             return self._regex(node.of, value, any_case=operator.endswith("~"))
@@ -183,7 +195,7 @@ class ConditionWriter:
 
     def _regex(self, of: syntax.EqlNode, pattern: str, *, any_case: bool) -> str:
         written = regex_text(f"^(?:{pattern})$", "i" if any_case else "")
-        return f"{self._operand(of)} RLIKE {text_literal(written)}"
+        return f"{self.operand(of)} RLIKE {text_literal(written)}"
 
     # ------------------------------------------------------------------ functions
 
@@ -191,7 +203,7 @@ class ConditionWriter:
         function = self._functions.get(node.name.lower())
         if function is None:
             raise UnknownFunctionError.at(
-                f"unknown function {node.name}", self.text, node.start, f"functions: {', '.join(sorted(_CASED))}"
+                f"unknown function {node.name}", self.text, node.start, f"functions: {', '.join(sorted(_FUNCTIONS))}"
             )
         return function(node)
 
@@ -245,7 +257,7 @@ class ConditionWriter:
     def _index_of(self, node: syntax.EqlFunctionCall) -> str:
         text, other, *start = self._arguments(node, 2, 3)
         source, sought = self._lowered(text, node.any_case), self._lowered(other, node.any_case)
-        first = f", {self._operand(start[0])} + 1" if start else ""
+        first = f", GREATEST({self.operand(start[0])}, 0) + 1" if start else ""
         return f"(NULLIF(LOCATE({sought}, {source}{first}), 0) - 1)"
 
     def _length(self, node: syntax.EqlFunctionCall) -> str:
@@ -258,12 +270,16 @@ class ConditionWriter:
 
     def _number(self, node: syntax.EqlFunctionCall) -> str:
         text, *base = self._arguments(node, 1, 2)
-        if not base or base[0] == syntax.EqlLiteral(10):
-            return f"TRY_CAST({self.sql(text)} AS DOUBLE)"
-        if base[0] != syntax.EqlLiteral(16):
+        decimal = f"TRY_CAST({self.sql(text)} AS DOUBLE)"
+        if base and base[0] == syntax.EqlLiteral(10):
+            return decimal
+        if base and base[0] not in (syntax.EqlLiteral(16), syntax.EqlLiteral(None)):
             raise UnsupportedSyntaxError.at("the base of number must be 10 or 16", self.text, base[0].start)
         digits = f"REGEXP_REPLACE({self.sql(text)}, '^0[xX]', '')"
-        return f"CASE WHEN {digits} RLIKE '^[0-9a-fA-F]+$' THEN TRY_CAST(CONV({digits}, 16, 10) AS DOUBLE) END"
+        hexadecimal = f"CASE WHEN {digits} RLIKE '^[0-9a-fA-F]+$' THEN TRY_CAST(CONV({digits}, 16, 10) AS DOUBLE) END"
+        if base and base[0] == syntax.EqlLiteral(16):
+            return hexadecimal
+        return f"CASE WHEN {self.sql(text)} RLIKE '^0[xX]' THEN {hexadecimal} ELSE {decimal} END"
 
     def _concat(self, node: syntax.EqlFunctionCall) -> str:
         values = self._arguments(node, 1, None)
@@ -281,7 +297,7 @@ class ConditionWriter:
         """An index into a text from 0, of which a negative one counts from the end."""
         if isinstance(node, syntax.EqlLiteral) and isinstance(node.value, int) and node.value >= 0:
             return str(node.value)
-        index = self._operand(node)
+        index = self.operand(node)
         return f"(CASE WHEN {index} < 0 THEN GREATEST(LENGTH({source}) + {index}, 0) ELSE {index} END)"
 
     def _between(self, node: syntax.EqlFunctionCall) -> str:
@@ -311,7 +327,7 @@ class ConditionWriter:
                 ) from None
             if not isinstance(network, IPv4Network):
                 raise UnsupportedSyntaxError.at("networks of IPv6 are not supported", self.text, argument.start)
-            tests.append(ipv4_condition(self._operand(address), network))
+            tests.append(ipv4_condition(self.operand(address), network))
         return tests[0] if len(tests) == 1 else "(" + " OR ".join(f"({test})" for test in tests) + ")"
 
     def _wildcard(self, node: syntax.EqlFunctionCall) -> str:

@@ -11,7 +11,7 @@ from asterism.elastic import syntax
 from asterism.elastic.conditions import CATEGORY, ConditionWriter
 from asterism.elastic.parsing import parse
 from asterism.elastic.sequences import SequenceClause, sequence_clause
-from asterism.errors import UnsupportedSyntaxError
+from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
 
 TIME = "@timestamp"
 """The field of the event time."""
@@ -56,6 +56,9 @@ def plan_of(
     :raises ExpressionError: the query is invalid or not supported
     """
     query = parse(text)
+    added = [name for name in (SEQUENCE, EVENT) if schema is not None and name in schema.names]
+    if added and isinstance(query.of, syntax.EqlSequence):
+        raise StreamDefinitionError(f"the events have a column {added[0]!r}, which the result adds", hint="rename it")
     writer = ConditionWriter(text, schema, category)
     if isinstance(query.of, syntax.EqlEventQuery):
         return EventPlan(writer.event(query.of), query.pipes, writer)

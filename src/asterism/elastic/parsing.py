@@ -6,6 +6,7 @@ Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-synt
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -18,8 +19,10 @@ MAX_TEXT = 100_000
 """The maximum number of characters of a query."""
 MAX_DEPTH = 40
 """The maximum nesting of an expression."""
-MAX_OPERATIONS = 200
-"""The maximum number of arithmetic operations next to each other."""
+MAX_OPERATIONS = 40
+"""The maximum number of arithmetic operations of a query."""
+MAX_DIGITS = 40
+"""The maximum number of characters of a number."""
 MAX_STEPS = 20
 """The maximum number of events of a sequence, with those of ``with runs``."""
 _TOKEN = re.compile(
@@ -60,21 +63,25 @@ class _EqlParser:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_TEXT:
             raise ExpressionSyntaxError(f"the query has {len(text):,} characters (limit {MAX_TEXT:,})")
-        self.text, self.at, self.depth = text, 0, 0
+        self.text, self.at, self.depth, self.operations = text, 0, 0, 0
         self.tokens = self._tokens()
 
     def _tokens(self) -> Sequence[_EqlToken]:
         tokens, position = [], 0
         while position < len(self.text):
             match = _TOKEN.match(self.text, position)
-            if match is None:
+            if match is None or (match.lastgroup == "sign" and self.text.startswith("/*", position)):
                 problem, hint = "unexpected character", None
+                if self.text.startswith("/*", position):
+                    problem = "the comment has no end"
                 if self.text[position] == "'":
                     problem, hint = "texts are in double quotes", 'write "..."'
                 elif self.text[position] == '"':
                     problem = "the text has no end"
                 raise ExpressionSyntaxError.at(problem, self.text, position, hint)
             kind = str(match.lastgroup)
+            if kind == "number" and (len(match[0]) > MAX_DIGITS or math.isinf(float(match[0]))):
+                raise ExpressionSyntaxError.at("the number is too large", self.text, position)
             if kind != "space":
                 tokens.append(_EqlToken(kind, match[0], position))
             position = match.end()
@@ -249,9 +256,13 @@ class _EqlParser:
             self.unsupported(f"the pipe {name} is not supported", token, "head, tail, count, unique, filter or sort")
         arguments = [] if self.is_sign("|") or self.token.kind == "end" else self._list()
         if name in ("head", "tail"):
-            [number] = arguments if len(arguments) == 1 else [None]
-            if not isinstance(number, syntax.EqlLiteral) or type(number.value) is not int:
+            value: object = (
+                arguments[0].value if len(arguments) == 1 and isinstance(arguments[0], syntax.EqlLiteral) else None
+            )
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 self.fail(f"{name} needs a number of events", token, f"| {name} 10")
+        elif name == "count" and arguments:
+            self.fail("count has no arguments", token)
         elif name == "filter" and len(arguments) != 1:
             self.fail("filter needs a condition", token, "| filter pid > 4")
         elif name in ("unique", "sort") and not arguments:
@@ -327,11 +338,11 @@ class _EqlParser:
         return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._sign))
 
     def _chain(self, operators: tuple[str, ...], part: Callable[[], syntax.EqlNode]) -> syntax.EqlNode:
-        node, count = part(), 0
+        node = part()
         while self.is_sign(*operators):
             operator = self.next()
-            count += 1
-            if count > MAX_OPERATIONS:
+            self.operations += 1
+            if self.operations > MAX_OPERATIONS:
                 self.fail(f"more than {MAX_OPERATIONS} operations", operator)
             node = syntax.EqlOperation(operator.text, node, part(), start=operator.start)
         return node

@@ -105,7 +105,7 @@ def _kinds_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> lis
 
 
 def _keys_of(sequence: syntax.EqlSequence, step: syntax.EqlStep, writer: ConditionWriter) -> tuple[str, ...]:
-    return tuple(writer.sql(node) for node in (*sequence.by, *step.by))
+    return tuple(writer.operand(node) for node in (*sequence.by, *step.by))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.columns.internal import internal
 from asterism.columns.time import MILLISECONDS
 from asterism.elastic import syntax
 from asterism.elastic.events import (
@@ -23,10 +24,14 @@ from asterism.elastic.events import (
 from asterism.elastic.sequences import COPY, KEY, no_columns_of_copies
 from asterism.embedded.events import table_of
 from asterism.embedded.row_patterns import row_pattern_stream
+from asterism.errors import ExpressionTypeError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
+from asterism.expressions.types import name_of
 from asterism.row_patterns.match_recognize import MatchRecognize
+
+_ROW = internal("row")
 
 
 def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Table:
@@ -34,7 +39,8 @@ def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Ta
     table = table_of(events, time, MILLISECONDS)
     plan = plan_of(text, table.schema, time=time, category=category)
     if isinstance(plan, EventPlan):
-        return _piped(_where(table, plan.condition), plan)
+        found = _where(table, plan.condition)
+        return _piped(_in_time_order(found, time), plan) if plan.pipes else found
     return _sequences(table, plan, time, options)
 
 
@@ -59,7 +65,7 @@ def _piped_sequences(events: pa.Table, plan: SequencePlan, time: str) -> pa.Tabl
                 order = order[: number_of(pipe)]
             case "tail":
                 order = order[max(len(order) - number_of(pipe), 0) :]
-            case "count":
+            case "count" if pipe is plan.pipes[-1]:
                 return pa.table({"count": pa.array([len(order)], pa.int64())})
             case _:
                 raise unsupported_pipe(pipe, plan.writer.text)
@@ -75,9 +81,9 @@ def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Ta
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
         for at, values in enumerate(_evaluated(rows, keys), 1):
             part = part.append_column(f"{KEY}{at}", pc.cast(values, pa.string()))
-        parts.append(part.append_column("eql_row", pa.array(range(rows.num_rows), pa.int64())))
-    order = [(time, "ascending"), ("eql_row", "ascending"), (COPY, "descending")]
-    return pa.concat_tables(parts).sort_by(order).drop_columns("eql_row")
+        parts.append(part.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64())))
+    order = [(time, "ascending"), (_ROW, "ascending"), (COPY, "descending")]
+    return pa.concat_tables(parts).sort_by(order).drop_columns(_ROW)
 
 
 def _evaluated(table: pa.Table, texts: Sequence[str]) -> list[pa.ChunkedArray]:
@@ -90,8 +96,17 @@ def _evaluated(table: pa.Table, texts: Sequence[str]) -> list[pa.ChunkedArray]:
     ]
 
 
+def _in_time_order(table: pa.Table, time: str) -> pa.Table:
+    keys = pa.table({"time": table[time], "row": pa.array(range(table.num_rows), pa.int64())})
+    return table.take(pc.sort_indices(keys, sort_keys=[("time", "ascending"), ("row", "ascending")]))
+
+
 def _where(table: pa.Table, condition: str) -> pa.Table:
     [mask] = _evaluated(table, [condition])
+    if not pa.types.is_boolean(mask.type):
+        if pa.types.is_null(mask.type):
+            return table.slice(0, 0)
+        raise ExpressionTypeError(f"a condition must be a BOOLEAN, not {name_of(mask.type)}", f"in: {condition}")
     return table.filter(mask)
 
 

@@ -18,7 +18,6 @@ from asterism.columns.internal import internal
 from asterism.columns.time import MILLISECONDS
 from asterism.embedded.events import table_of
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
-from asterism.expressions.types import TIME_ZONE
 from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause.clause import dialect_of
 from asterism.row_patterns.operator import check_limit
@@ -66,7 +65,9 @@ def sql(
     statement.check_kind()
     search = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
     options = {"key_groups": key_groups, "drain": drain}
-    zones = [rows.schema.metadata[TIME_ZONE].decode() for rows in named.values() if isinstance(rows, pa.Table)]
+    # The zone of a table without times of a zone says nothing.
+    kinds = [kind for rows in named.values() if isinstance(rows, pa.Table) for kind in rows.schema.types]
+    zones = [str(kind.tz) for kind in kinds if pa.types.is_timestamp(kind) and kind.tz is not None]
     with _database(zones[0] if zones else "UTC") as connection:
         run = _DuckDBStatementRun(connection, max_out_of_orderness, statement, named, options, search)
         run.run_parts(statement.clauses, _no_call)
@@ -80,7 +81,13 @@ def _no_call(part: Any) -> Any:
 def _database(zone: str) -> duckdb.DuckDBPyConnection:
     """A database that can only read the tables that it is given."""
     connection = duckdb.connect(":memory:")
-    connection.execute(f"SET TimeZone = '{zone}'")
+    try:
+        connection.execute("SET TimeZone = '" + zone.replace("'", "''") + "'")
+    except duckdb.Error:
+        connection.close()
+        raise StreamDefinitionError(
+            f"DuckDB does not know the time zone {zone!r:.60}", hint="a zone with a name, such as Europe/Berlin"
+        ) from None
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

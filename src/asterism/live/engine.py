@@ -96,7 +96,12 @@ class LiveEngine:
             self._record = SnapshotRecord(zone=zone) if record is None else record
             self._check_state(zone)
             operator.open()
-            self._companion = None if companion is None else companion(self._record.details)
+            try:
+                self._companion = None if companion is None else companion(self._record.details)
+            except BaseException:
+                with suppress(Exception):
+                    operator.close()
+                raise
         except BaseException:
             self._release()
             raise
@@ -233,6 +238,8 @@ class LiveEngine:
             try:
                 if self._closed:
                     raise StreamDefinitionError("the engine is closed", hint="open it again")
+                if self._folder is not None:
+                    self._folder.check()
                 self._raise_failure()
                 if self._is_due():
                     self._save()

@@ -142,10 +142,20 @@ class SnapshotFolder:
                 saved()
             except AsterismError as error:
                 failed(error)
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # whatever it is: what has been taken for the snapshot must not be forgotten
                 failed(_unwritable(self.path, error))
 
         self._pending = self._writer.submit(write)
+
+    def check(self) -> None:
+        """
+        :raises LeaseLostError: another process has taken over the folder
+        :raises StateError: the claims of the folder cannot be read
+        """
+        try:
+            self._lease.check()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
     def wait(self) -> None:
         """Wait until the snapshot that is being written is complete, or has failed."""

@@ -103,5 +103,6 @@ def with_watermark_of(commit: str, other: str) -> str:
 
 
 def watermark_in(commit: str) -> int:
-    """Spark's watermark in a commit log, in milliseconds."""
-    return int(json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"])
+    """Spark's watermark in a commit log, in milliseconds; 0: there is none, as in a savepoint that was made from a table."""
+    lines = commit.splitlines()[1:]
+    return int(json.loads(lines[0]).get("nextBatchWatermarkMs", 0)) if lines else 0

@@ -4,7 +4,7 @@ refer to. A rule that cannot be used is refused with its file, line and reason; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -120,6 +120,8 @@ class _Translation:
         correlations = [entry for entry in self.entries if entry.document.kind == "correlation"]
         for entry in correlations:
             _attempt(entry, partial(self._hide_referenced, entry))
+            if entry.error is not None:
+                self._hide_those_of_refused(entry.document)
         for entry in correlations:
             _attempt(entry, partial(self._check_cycles, entry))
         rules = [entry for entry in self.entries if entry.document.kind == "rule"]
@@ -155,11 +157,22 @@ class _Translation:
             names = rule.condition.get_referenced_rules()
             rule.referenced_rules = [SigmaRuleReference(name) for name in names]
         mapped = [reference for alias in rule.aliases for reference in alias.mapping]
+        if not rule.generate:
+            self._hide([reference.reference for reference in rule.referenced_rules])
         for reference in [*rule.referenced_rules, *mapped]:
             reference.rule = self.entry(reference.reference).rule  # pipelines read it
-        for reference in rule.referenced_rules:
-            if not rule.generate:
-                self.entry(reference.reference).hidden = True
+
+    def _hide(self, references: Iterable[Any]) -> None:
+        """Rules of a correlation have no matches of their own, also if the correlation is refused."""
+        for reference in references:
+            for entry in self._by_name.get(str(reference).lower(), []):
+                entry.hidden = True
+
+    def _hide_those_of_refused(self, document: SigmaDocument) -> None:
+        correlation = document.value.get("correlation")
+        if isinstance(correlation, Mapping) and not correlation.get("generate"):
+            rules = correlation.get("rules")
+            self._hide(rules if isinstance(rules, list) else [rules])
 
     def _check_cycles(self, entry: _SigmaEntry) -> None:
         seen: set[int] = set()

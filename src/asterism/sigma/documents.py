@@ -103,7 +103,11 @@ def documents_of(source: bytes | str, file: str) -> list[SigmaDocument]:
             raise PatternProcessorError("a Sigma rule must be an object", f"line {line}")
         if value:
             documents.append(SigmaDocument(file, line, value))
-    return list(_merged(documents))
+    try:
+        return list(_merged(documents))
+    except (TypeError, AttributeError):  # a document has a value where another one has a mapping
+        problem = "the documents of the file do not have the same form, so they cannot be merged"
+        raise PatternProcessorError(problem, hint="action: global") from None
 
 
 def _merged(documents: list[SigmaDocument]) -> Iterator[SigmaDocument]:

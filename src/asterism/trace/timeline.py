@@ -186,6 +186,15 @@ class Timeline:
                     point = canvas.add("circle", cx=x_at(event[time]), cy=y + _BAR / 2, r=4, fill=color)
                     canvas.title(point, f"{stage}: {event_text(event)}")
 
+    def _ranks(self, labels: Sequence[str], rows: Sequence[Row]) -> dict[str, int]:
+        """The places of keys, by their labels, in the order of their values."""
+        keys = [tuple((row[name] is None, row[name]) for name in self.key) for row in rows]
+        try:
+            in_order = sorted(range(len(keys)), key=lambda at: keys[at])
+        except TypeError:  # values without an order, such as maps
+            in_order = sorted(range(len(keys)), key=lambda at: labels[at])
+        return {label: rank for rank, label in enumerate(dict.fromkeys(labels[at] for at in in_order))}
+
     def _lanes(self, matches: Sequence[Row]) -> tuple[dict[str, list[_Bar]], str]:
         """The matches of each key that is drawn, in the order of their starts, and a note about those that are not drawn."""
         zone = _zone(self.rows.schema.field(self.start).type)
@@ -195,11 +204,8 @@ class Timeline:
             if start is not None and end is not None:
                 rows.append((start.astimezone(zone) if zone else start, end.astimezone(zone) if zone else end, row))
         labels = [_label([row[name] for name in self.key]) for *_, row in rows]
-        keys_of_rows = [tuple((row[name] is None, row[name]) for name in self.key) for *_, row in rows]
-        try:
-            order = sorted(range(len(rows)), key=lambda at: (keys_of_rows[at], labels[at], rows[at][:2]))
-        except TypeError:  # values without an order, such as maps
-            order = sorted(range(len(rows)), key=lambda at: (labels[at], rows[at][:2]))
+        ranks = self._ranks(labels, [row for *_, row in rows])
+        order = sorted(range(len(rows)), key=lambda at: (ranks[labels[at]], labels[at], rows[at][:2]))
         drawn: dict[str, list[_Bar]] = {}
         keys = 0
         for label, group in groupby(order, key=lambda at: labels[at]):

@@ -515,7 +515,7 @@ def missing_fields(fields: Mapping[str, Any]) -> list[str]:
     """The required fields of the JSON form that are missing, as they are named in messages."""
     missing = [repr(name) for name in ("id", "version") if name not in fields]
     has_pattern = "pattern" in fields or any(fields.get(name) is not None for name in ("sql", "sigma", "eql"))
-    return missing if has_pattern else [*missing, "'pattern' or 'sql'"]
+    return missing if has_pattern else [*missing, "'pattern', 'sql', 'sigma' or 'eql'"]
 
 
 def _unknown_field(name: Any) -> PatternProcessorError:

@@ -53,15 +53,15 @@ def _sequences(events: DataFrame, plan: SequencePlan, time: str, options: Mappin
         if plan.pipes:
             raise unsupported_pipe(plan.pipes[0], plan.writer.text)
         return found.select(*of_events)
-    if plan.pipes and plan.pipes[-1].name == "count":
-        return _piped(found.where(F.col(EVENT) == 1), plan).agg(F.count("*").alias("count"))
     ends = Window.partitionBy(*keys, SEQUENCE)
     found = found.withColumn(_END, F.max(quoted_name(time)).over(ends))
     order = [F.col(_END), *keys, F.col(SEQUENCE), F.col(EVENT)]
+    if plan.pipes and plan.pipes[-1].name == "count":
+        return _piped(found.where(F.col(EVENT) == 1), plan, order).agg(F.count("*").alias("count"))
     return _piped(found, plan, order).orderBy(*order).select(*of_events)
 
 
-def _piped(found: DataFrame, plan: SequencePlan, order: Sequence[Column] = ()) -> DataFrame:
+def _piped(found: DataFrame, plan: SequencePlan, order: Sequence[Column]) -> DataFrame:
     for pipe in plan.pipes:
         match pipe.name:
             case "head" | "tail":

@@ -236,6 +236,8 @@ class _Queries:
     def _after_history(self) -> _Queries:
         """Read the history, if there is one and the checkpoint is new."""
         if self.options.history is None:
+            if not is_remote():
+                StoredHistory.of(self.spark, str(self.options.checkpoint)).check_unread()
             return self
         if is_remote() or any(has_upstream(df) for df in self.inputs):
             raise StreamDefinitionError(
@@ -244,11 +246,14 @@ class _Queries:
             )
         stored = StoredHistory.of(self.spark, str(self.options.checkpoint))
         if stored.is_over:
+            stored.check_begun()
             stored.remove()
             return self
-        if self.options.history.pages is not None:
-            return self
         key_groups = stored.key_groups or self.options.key_groups or new_key_groups(self.spark)
+        if self.options.history.pages is not None:
+            with leased(self.spark, self.options.checkpoint):
+                stored.delivered(key_groups)
+            return replace(self, options=replace(self.options, key_groups=key_groups))
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         with leased(self.spark, self.options.checkpoint):
             stored.prepare(key_groups, lambda: self.results(use), self.write)

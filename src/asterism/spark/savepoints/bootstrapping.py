@@ -64,15 +64,26 @@ def bootstrap_savepoint(
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
 
+    manifests: list[Manifest] = []
+
     def write(rows: DataFrame, key_groups: int, time_mode: str) -> DataFrame:
-        return _write(folder, rows, key_groups, time_mode, checked.until)
+        results, manifest = _write(folder, rows, key_groups, time_mode)
+        manifests.append(manifest)
+        return results
 
-    stream.run(sinks, checkpoint=target, drain=False, history=replace(checked, into=write), **options)
+    try:
+        stream.run(sinks, checkpoint=target, drain=False, history=replace(checked, into=write), **options)
+    except BaseException:
+        folder.delete()
+        raise
     (folder / _JOB).delete()
+    # The savepoint is complete only after the sinks have the results.
+    folder.write(SEAM, json.dumps({"until": checked.until}))
+    folder.replace(MANIFEST, manifests[0].to_json())
 
 
-def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str, until: int | None) -> DataFrame:
-    """Write the savepoint of the *rows* of :data:`asterism.spark.host.batch.HISTORY`, and return those with results."""
+def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str) -> tuple[DataFrame, Manifest]:
+    """Write the state of the *rows* of :data:`asterism.spark.host.batch.HISTORY`, and return those with results."""
     spark = rows.sparkSession
     rows.write.parquet((folder / _JOB).location)
     stored = spark.read.parquet((folder / _JOB).location)
@@ -89,9 +100,7 @@ def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: st
     manifest = Manifest(
         version("asterism"), spark.version, now, position, time_mode, key_groups, tasks, summary, counts
     )
-    folder.write(SEAM, json.dumps({"until": until}))
-    folder.write(MANIFEST, manifest.to_json())
-    return stored.where("output IS NOT NULL")
+    return stored.where("output IS NOT NULL"), manifest
 
 
 def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,8 @@ from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, no_savepoint
+from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
@@ -131,9 +131,6 @@ def change_checkpoint(
         try:
             plan = change_savepoint(spark, savepoint.location, changed.location, definition, **options)
             write_checkpoint(spark, changed, new, None, key_groups=None, tasks=None)
-        except BaseException:
-            savepoint.delete()
-            raise
         finally:
             changed.delete()
     return plan
@@ -172,7 +169,7 @@ def change_of(
 
 def watermark_of(manifest: Manifest, summary: Summary) -> int:
     """The watermark of the query in microseconds: that of the operator, or of Spark."""
-    of_spark = json.loads(manifest.position.commit.splitlines()[1]).get("nextBatchWatermarkMs", 0)
+    of_spark = watermark_in(manifest.position.commit)
     return max(summary.watermark, of_spark * 1000 if of_spark else BEFORE_TIME)
 
 
@@ -255,7 +252,9 @@ class _SavepointChange:
             summary = replace(manifest.summary, definition=change.new, fingerprint=change.fingerprint)
             manifest = replace(manifest, summary=summary, counts=counts)
         (self._folder / "sources").copy_to(target / "sources")
-        target.write(MANIFEST, manifest.to_json())
+        if (seam := self._folder.read(SEAM)) is not None:
+            target.write(SEAM, seam)
+        target.replace(MANIFEST, manifest.to_json())
 
     def _write_entries(self, entries: pa.Table, location: str) -> None:
         positions = pa.array(range(entries.num_rows), pa.int64())

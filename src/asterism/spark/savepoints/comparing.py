@@ -22,6 +22,7 @@ from asterism.spark.savepoints.creating import PARQUET, ROWS
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings
+from asterism.text.printable import quoted_name
 
 _NAME, _CONTENT, _COUNT = "name", "content", "count"
 
@@ -93,6 +94,6 @@ def _counted(rows: DataFrame, *, keyed: bool) -> DataFrame:
         return row.groupBy(_NAME).agg(
             F.concat_ws(" ", F.sort_array(F.collect_list(_CONTENT))).alias(_CONTENT), F.lit(1).alias(_COUNT)
         )
-    kept = [F.col(name) for name in rows.columns if name not in (KEY_GROUP, POSITION)]
+    kept = [F.col(quoted_name(name)) for name in rows.columns if name not in (KEY_GROUP, POSITION)]
     row = rows.select(F.sha2(F.to_json(F.struct(*kept)), 256).alias(_NAME))
     return row.groupBy(_NAME).agg(F.lit("").alias(_CONTENT), F.count("*").alias(_COUNT))

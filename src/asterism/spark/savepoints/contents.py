@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
+from asterism.errors import StateError
 from asterism.operators.state.state_definition import OperatorKind
 from asterism.savepoints.key_groups import STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import KeyStates
@@ -81,7 +82,11 @@ def without_keys(rows: DataFrame, states: KeyStates, keys: DataFrame) -> DataFra
     of_state = THE_KEY in rows.columns
     if states.definition.kind is OperatorKind.RULES:
         text = F.col(THE_KEY).getField("key") if of_state else F.col(quoted_name(KEY_TEXT))
-        sought = [given for row in keys.collect() if (given := {value for value in row if value is not None})]
+        sought = [set(row) for row in keys.collect()]
+        if any(None in row for row in sought):
+            raise StateError(
+                "a key of rules cannot be NULL", hint="leave the column out: all keys with the other values are removed"
+            )
         columns = rows.columns
 
         def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

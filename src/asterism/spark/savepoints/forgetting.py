@@ -42,10 +42,12 @@ def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointCh
     with in_place(spark, checkpoint, "forgotten") as (savepoint, new):
         without = StoredFolder.of(spark, f"{savepoint.location}.without")
         without.delete()
-        writer = SavepointWriter.from_existing_savepoint(spark, savepoint.location).remove_keys(keys)
-        changes = writer.write(without.location)
-        write_checkpoint(spark, without, new, None, key_groups=None, tasks=None)  # the sets of rules stay
-    without.delete()
+        try:
+            writer = SavepointWriter.from_existing_savepoint(spark, savepoint.location).remove_keys(keys)
+            changes = writer.write(without.location)
+            write_checkpoint(spark, without, new, None, key_groups=None, tasks=None)  # the sets of rules stay
+        finally:
+            without.delete()
     return replace(changes, former_files=[name.location for name in _former(StoredFolder.of(spark, checkpoint))])
 
 

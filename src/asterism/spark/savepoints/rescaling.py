@@ -55,17 +55,27 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
     :param name: of the new folder, with a number
     """
     whole = StoredFolder.of(spark, checkpoint)
-    former = json.loads(whole.read(CURRENT) or "{}").get("folder", _WHOLE)
-    name = f"{name}-{int(former.rpartition('-')[2] or 0) + 1}"
-    checked_operators(spark, current_checkpoint(spark, whole.location))  # before a lease is written there
-    with leased(spark, current_checkpoint(spark, whole.location)):
+    current = current_checkpoint(spark, whole.location)
+    checked_operators(spark, current)  # before a lease is written there
+    with leased(spark, current):
+        if current_checkpoint(spark, whole.location) != current:
+            raise StateError(
+                f"another process has changed the checkpoint {checkpoint} meanwhile", hint="repeat the call"
+            )
+        former = json.loads(whole.read(CURRENT) or "{}").get("folder", _WHOLE)
+        name = f"{name}-{int(former.rpartition('-')[2] or 0) + 1}"
         savepoint, new = whole / (name + _PART), whole / name
         for left in (savepoint, new):  # by a call that was interrupted
             left.delete()
-        create_savepoint(spark, whole.location, savepoint.location)
-        yield savepoint, new
+        try:
+            create_savepoint(spark, whole.location, savepoint.location)
+            yield savepoint, new
+        except BaseException:
+            new.delete()
+            raise
+        finally:
+            savepoint.delete()
         whole.replace(CURRENT, json.dumps({"folder": name, "former": former}))
-    savepoint.delete()
 
 
 def undo_change(spark: SparkSession, checkpoint: str) -> None:

@@ -5,7 +5,6 @@ See docs/decisions/0133.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -38,6 +37,7 @@ from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest
+from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RULES
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
@@ -186,8 +186,7 @@ class SavepointWriter:
     def _watermark(self) -> int:
         """The watermark in microseconds; of a query in processing time, the time of the savepoint."""
         manifest, summary = self._manifest, self._summary
-        commit = manifest.position.commit.splitlines()[1:]  # none, if it was made from a table
-        of_spark = json.loads(commit[0]).get("nextBatchWatermarkMs", 0) if commit else 0
+        of_spark = watermark_in(manifest.position.commit)
         latest = max(summary.watermark, *summary.watermarks, of_spark * 1000 if of_spark else BEFORE_TIME)
         if latest != BEFORE_TIME:
             return latest
@@ -383,7 +382,7 @@ class _Writing:
         counts = {name: count for name, count in self.counts.items() if count or name == ROWS}
         written = replace(self.manifest, counts=counts, created=datetime.now(UTC).isoformat(timespec="seconds"))
         mentions = self._mentions(sorted(sought))
-        self.folder.write(MANIFEST, written.to_json())
+        self.folder.replace(MANIFEST, written.to_json())
         before = contents_of(self.spark, self.former.location, self.manifest.counts, self.states)
         return SavepointChanges(before, contents_of(self.spark, self.folder.location, counts, self.states), mentions)
 

@@ -19,6 +19,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from asterism.errors import StateError
 from asterism.files.file_systems import opened, read_whole, replace_whole
 from asterism.spark.session.checkpoints import RESTORED
 from asterism.spark.session.settings import hadoop_settings, settings
@@ -75,7 +76,40 @@ class StoredHistory:
             deliver(with_counts(self._rows().where("output IS NOT NULL")), 0)
         finally:
             context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
+        self.delivered(key_groups)
+
+    def delivered(self, key_groups: int) -> None:
+        """Note that the results are those of micro-batch 0, and that the state is not yet in the checkpoint of Spark."""
         self._write(RESTORED, {"batches": 1, "key_groups": key_groups})
+
+    def check_unread(self) -> None:
+        """Check that a query which names no history needs none.
+
+        :raises StateError: the state after its history is not yet in the checkpoint, because no micro-batch has been completed
+        """
+        document = self._document()
+        if (
+            "key_groups" not in document or "restoring" in document
+        ):  # an incomplete one is refused when the query starts
+            return
+        if not self.is_over:
+            raise StateError(
+                f"the query with the checkpoint {self.checkpoint} has not taken over its history",
+                "It ended before its first micro-batch was complete.",
+                "start it with the same history=",
+            )
+        self.remove()
+
+    def check_begun(self) -> None:
+        """
+        :raises StateError: the query has run, and without a history
+        """
+        if "batches" not in self._document():
+            raise StateError(
+                f"the checkpoint {self.checkpoint} is that of a query that began without a history",
+                "Its stream would be read from the seam on, and the history not at all.",
+                "leave history= out, or name another checkpoint",
+            )
 
     @property
     def location(self) -> str:
