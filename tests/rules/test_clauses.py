@@ -527,7 +527,7 @@ def test_json_form() -> None:
     )
     assert PatternProcessor.from_dict(one.to_dict()) == one.as_data() == one
     assert PatternProcessor.from_dict({"id": "r", "version": 1, "pattern": None, "sql": "PATTERN (A)"}).pattern is None
-    with pytest.raises(PatternProcessorError, match="a processor needs 'pattern' or 'sql'"):
+    with pytest.raises(PatternProcessorError, match="a processor needs 'pattern', 'sql'"):
         PatternProcessor.from_dict({"id": "r", "version": 1, "sql": None})
 
 

@@ -244,7 +244,7 @@ def test_measures_and_a_function_hide_no_other_problem() -> None:
 
 
 def test_what_a_rule_needs_is_told_at_once() -> None:
-    assert problems_of({}) == {"": "a processor needs 'pattern' or 'sql'"}
+    assert problems_of({}) == {"": "a processor needs 'pattern'"}
     assert len(check_processor({}, lambda pointer: (1, 1)).problems) == 3
 
 
