@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, KeyedStream, Pattern
-from tests.lakes.kit import append, guesses, rewrite
+from asterism import CEP, CountTrigger, EventTimeTrigger, KeyedStream, Pattern, SessionWindows, window
+from tests.lakes.kit import append, events_of, guesses, rewrite, rows_of, sink_of
 
 FIRST = ["1 ann failed", "2 ann failed", "3 bob failed"]
 SECOND = ["4 ann accepted", "5 bob failed"]
@@ -144,3 +144,36 @@ def test_types_of_columns(spark: SparkSession, lake: str, table: str, folder: Pa
     assert [(row.ts, float(row.price), row.item.no) for row in rows] == [
         (datetime(2025, 1, 1, 12, 0, 2, 250000), 2.25, 2)
     ]
+
+
+def test_sessions_that_merge(spark: SparkSession, lake: str, table: str, folder: Path) -> None:
+    """Early firings of sessions, in a table with one row per session; each micro-batch is written twice."""
+    sink = sink_of(lake, table, key="session_id")
+
+    def run(drain: bool) -> None:
+        arriving = KeyedStream(
+            spark.readStream.schema("ts TIMESTAMP, user STRING, kind STRING").json(str(folder / "events")),
+            key="user", time="ts", max_out_of_orderness=timedelta(minutes=1),
+        )  # fmt: skip
+        visits = window(
+            arriving,
+            SessionWindows.with_gap(timedelta(seconds=5)),
+            trigger=EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(1)),
+            in_order=False,
+            session_ids=True,
+            key_groups=2,
+        )
+
+        def twice(df: DataFrame, batch_id: int) -> None:
+            sink(df, batch_id)
+            sink(df, batch_id)
+
+        visits.run({"results": twice}, aggregate="count(*) AS n", checkpoint=str(folder / "checkpoint"), drain=drain)
+
+    events_of(spark, "1 ann x", "12 ann x").coalesce(1).write.json(str(folder / "events"))
+    run(drain=False)
+    assert rows_of(spark.table(table).select("user", "n")) == [("ann", 1), ("ann", 1)]
+    events_of(spark, "4 ann x", "8 ann x").coalesce(1).write.mode("append").json(str(folder / "events"))
+    run(drain=True)
+    spark.catalog.refreshTable(table)  # a query has a session of its own, and each session of Iceberg remembers tables
+    assert rows_of(spark.table(table).select("user", "n")) == [("ann", 4)]
