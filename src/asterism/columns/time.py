@@ -199,3 +199,7 @@ def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None =
 
 def micros(duration: timedelta | None) -> int:
     return 0 if duration is None else duration // MICROSECOND
+
+
+def micros_if_given(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // MICROSECOND

@@ -7,7 +7,8 @@ Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-func
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Network, ip_network
 
 import pyarrow as pa
@@ -22,13 +23,9 @@ MAX_SQL = 20_000
 """The maximum number of characters of an expression in SQL."""
 CATEGORY = "event.category"
 """The field of the event category."""
-_FUNCTIONS = {
-    "between", "cidrMatch", "concat", "endsWith", "indexOf", "length", "startsWith", "string", "stringContains", "substring",
-    "wildcard", "match", "number", "add", "subtract", "multiply", "divide", "modulo", "arrayContains",
-}  # fmt: skip
 
 
-_ARITHMETIC = {"add", "subtract", "multiply", "divide", "modulo"}
+_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "modulo": "%"}
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,6 @@ class ConditionWriter:
     text: str
     schema: pa.Schema | None = None
     category: str = CATEGORY
-    _functions: dict[str, Callable[[syntax.EqlFunctionCall], str]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        names = {name.lower(): name for name in _FUNCTIONS}
-        functions = {lower: getattr(self, f"_{_snake(name)}") for lower, name in names.items()}
-        object.__setattr__(self, "_functions", functions)
 
     @property
     def columns(self) -> Collection[str] | None:
@@ -60,7 +51,7 @@ class ConditionWriter:
         if query.category is None:
             return condition
         column = self._column(tuple(self.category.split(".")), query.start)
-        return f"{column} = {text_literal(query.category)} AND {_in_parentheses(condition)}"
+        return f"{column} = {text_literal(query.category)} AND ({condition})"
 
     def sql(self, node: syntax.EqlNode) -> str:
         """
@@ -172,7 +163,7 @@ class ConditionWriter:
 
     def _matches(self, node: syntax.EqlMatches) -> str:
         parts = [self._pattern(node, pattern) for pattern in node.patterns]
-        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+        return _any_of(parts)
 
     def _pattern(self, node: syntax.EqlMatches, pattern: syntax.EqlLiteral) -> str:
         value, operator = pattern.value, node.operator
@@ -200,12 +191,15 @@ class ConditionWriter:
     # ------------------------------------------------------------------ functions
 
     def _call(self, node: syntax.EqlFunctionCall) -> str:
-        function = self._functions.get(node.name.lower())
+        name = node.name.lower()
+        if name in _ARITHMETIC:
+            left, right = self._arguments(node, 2, 2)
+            return self._operation(syntax.EqlOperation(_ARITHMETIC[name], left, right, start=node.start))
+        function = next((function for known, function in _FUNCTIONS.items() if known.lower() == name), None)
         if function is None:
-            raise UnknownFunctionError.at(
-                f"unknown function {node.name}", self.text, node.start, f"functions: {', '.join(sorted(_FUNCTIONS))}"
-            )
-        return function(node)
+            hint = f"functions: {', '.join(sorted([*_FUNCTIONS, *_ARITHMETIC]))}"
+            raise UnknownFunctionError.at(f"unknown function {node.name}", self.text, node.start, hint)
+        return function(self, node)
 
     def _arguments(self, node: syntax.EqlFunctionCall, least: int, most: int | None) -> Sequence[syntax.EqlNode]:
         count = len(node.arguments)
@@ -220,39 +214,11 @@ class ConditionWriter:
             raise UnsupportedSyntaxError.at(f"this argument of {node.name} must be a text", self.text, argument.start)
         return argument.value
 
-    def _add(self, node: syntax.EqlFunctionCall) -> str:
-        return self._arithmetic(node, "+")
-
-    def _subtract(self, node: syntax.EqlFunctionCall) -> str:
-        return self._arithmetic(node, "-")
-
-    def _multiply(self, node: syntax.EqlFunctionCall) -> str:
-        return self._arithmetic(node, "*")
-
-    def _divide(self, node: syntax.EqlFunctionCall) -> str:
-        return self._arithmetic(node, "/")
-
-    def _modulo(self, node: syntax.EqlFunctionCall) -> str:
-        return self._arithmetic(node, "%")
-
-    def _arithmetic(self, node: syntax.EqlFunctionCall, operator: str) -> str:
-        left, right = self._arguments(node, 2, 2)
-        return self._operation(syntax.EqlOperation(operator, left, right, start=node.start))
-
-    def _starts_with(self, node: syntax.EqlFunctionCall) -> str:
-        return self._text_test(node, "STARTSWITH")
-
-    def _ends_with(self, node: syntax.EqlFunctionCall) -> str:
-        return self._text_test(node, "ENDSWITH")
-
-    def _string_contains(self, node: syntax.EqlFunctionCall) -> str:
-        return self._text_test(node, "CONTAINS")
-
     def _text_test(self, node: syntax.EqlFunctionCall, name: str) -> str:
         text, *others = self._arguments(node, 2, None)
         source = self._lowered(text, node.any_case)
         tests = [f"{name}({source}, {self._lowered(other, node.any_case)})" for other in others]
-        return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"
+        return _any_of(tests)
 
     def _index_of(self, node: syntax.EqlFunctionCall) -> str:
         text, other, *start = self._arguments(node, 2, 3)
@@ -328,26 +294,26 @@ class ConditionWriter:
             if not isinstance(network, IPv4Network):
                 raise UnsupportedSyntaxError.at("networks of IPv6 are not supported", self.text, argument.start)
             tests.append(ipv4_condition(self.operand(address), network))
-        return tests[0] if len(tests) == 1 else "(" + " OR ".join(f"({test})" for test in tests) + ")"
+        return _any_of(tests)
 
     def _wildcard(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._wildcards(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
-        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+        return _any_of(parts)
 
     def _match(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._regex(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
-        return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+        return _any_of(parts)
 
     def _array_contains(self, node: syntax.EqlFunctionCall) -> str:
         array, *values = self._arguments(node, 2, None)
         tests = [f"ARRAY_CONTAINS({self.sql(array)}, {self.sql(value)})" for value in values]
-        return tests[0] if len(tests) == 1 else "(" + " OR ".join(tests) + ")"
+        return _any_of(tests)
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+def _any_of(conditions: Sequence[str]) -> str:
+    return conditions[0] if len(conditions) == 1 else "(" + " OR ".join(conditions) + ")"
 
 
 def _literal(value: str | float | bool | None) -> str:
@@ -366,5 +332,20 @@ def _path(parts: Sequence[str | int]) -> str:
     return written
 
 
-def _in_parentheses(sql: str) -> str:
-    return f"({sql})"
+_FUNCTIONS: dict[str, Callable[[ConditionWriter, syntax.EqlFunctionCall], str]] = {
+    "arrayContains": ConditionWriter._array_contains,
+    "between": ConditionWriter._between,
+    "cidrMatch": ConditionWriter._cidr_match,
+    "concat": ConditionWriter._concat,
+    "endsWith": partial(ConditionWriter._text_test, name="ENDSWITH"),
+    "indexOf": ConditionWriter._index_of,
+    "length": ConditionWriter._length,
+    "match": ConditionWriter._match,
+    "number": ConditionWriter._number,
+    "startsWith": partial(ConditionWriter._text_test, name="STARTSWITH"),
+    "string": ConditionWriter._string,
+    "stringContains": partial(ConditionWriter._text_test, name="CONTAINS"),
+    "substring": ConditionWriter._substring,
+    "wildcard": ConditionWriter._wildcard,
+}
+"""Those of :data:`_ARITHMETIC` are operators."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from asterism.arguments import shown
-from asterism.columns.time import MICROSECOND, TimeColumn
+from asterism.columns.time import TimeColumn, micros_if_given
 from asterism.embedded.events import converted, type_in_spark
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE, name_of
@@ -48,8 +48,8 @@ def opened(
     inputs = {name: live_input(stream) for name, stream in streams.items()}
     for name, source in inputs.items():
         if source.watermark_by:  # operators with one input do not know it yet, as on Spark
-            idle = None if source.idle_after is None else source.idle_after // MICROSECOND
-            spec = replace(operator.inputs[name], watermark_by=tuple(source.watermark_by), idle_after=idle)
+            by, idle = tuple(source.watermark_by), micros_if_given(source.idle_after)
+            spec = replace(operator.inputs[name], watermark_by=by, idle_after=idle)
             operator.inputs = {**operator.inputs, name: spec}
     zone = zone_of(next(iter(streams.values())).df.schema)
     return LiveEngine(operator, inputs, options, zone=zone, **details)
@@ -57,7 +57,7 @@ def opened(
 
 def wire_of(stream: KeyedStream[Any]) -> Wire:
     """The connection of an input to a stream."""
-    idle = None if stream.idle_after is None else stream.idle_after // MICROSECOND
+    idle = micros_if_given(stream.idle_after)
     return Wire(stream.df.schema, tuple(stream.keys), stream.time, idle, watermark_by=tuple(stream.watermark_by))
 
 

@@ -118,7 +118,6 @@ class ArrowPatternStream(PatternStream[pa.Table]):
     ) -> None:
         options.check_of_table()
         check_table(self.stream)
-        options.check_of_table()
         write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)
 
     def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:

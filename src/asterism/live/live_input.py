@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from asterism.arguments import shown
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
-from asterism.columns.time import BEFORE_TIME, MICROSECOND, NO_TIME, TimeColumn
+from asterism.columns.time import BEFORE_TIME, NO_TIME, TimeColumn, micros
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival, Operator
@@ -54,10 +54,14 @@ class LiveInput:
         if self.watermark_by and events.num_rows:
             arrivals.append(Arrival(name, partitions=self._watermarks_of_partitions(events)))
         elif latest != NO_TIME:
-            behind = self.max_out_of_orderness // MICROSECOND + MILLISECOND
-            watermark = max(latest - behind, BEFORE_TIME if watermark is None else watermark)
+            watermark = max(latest - self._behind, BEFORE_TIME if watermark is None else watermark)
         arrivals.append(Arrival(name, None, BEFORE_TIME if watermark is None else watermark))
         return arrivals
+
+    @property
+    def _behind(self) -> int:
+        """By which a watermark is before the latest event, in microseconds."""
+        return micros(self.max_out_of_orderness) + MILLISECOND
 
     def _watermarks_of_partitions(self, events: pa.Table) -> dict[str, int]:
         assert self.time is not None
@@ -72,9 +76,8 @@ class LiveInput:
             partition_name(values) for values in zip(*(column.to_pylist() for column in first.columns), strict=True)
         ]
         check_names(names, self.watermark_by)
-        behind = self.max_out_of_orderness // MICROSECOND + MILLISECOND
         known = zip(names, latest.tolist(), strict=True)
-        return {name: time - behind for name, time in known if time != NO_TIME}
+        return {name: time - self._behind for name, time in known if time != NO_TIME}
 
     def micros(self, watermark: Any) -> int:
         """A watermark of the user, a value like those of the event time, in microseconds.

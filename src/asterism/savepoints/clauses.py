@@ -29,15 +29,6 @@ from asterism.savepoints.changes import SOON, StateChange, rows_of_state, writte
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plan import CONTINUES, DROPPED, Counts, PlanPart
 
-_MAY_CHANGE = (
-    "ROWS PER MATCH",
-    "AFTER MATCH SKIP",
-    "PATTERN",
-    "WITHIN",
-    "SUBSET",
-    "DEFINE",
-    "the rows that measures need",
-)
 _REACH, _NUMBERED = "the number of earlier rows that PREV() reads", "the use of MATCH_NUMBER()"
 SEARCHES, DECIDED, WAITING = "keys whose search waits", "keys without undecided rows", "events that wait"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -138,16 +138,7 @@ class PatternStates(KeyStates):
         whole = whole.of(np.arange(count))  # without what nothing refers to
         rows = whole.rows
         of_runs, of_waiting = (np.repeat(np.arange(count), np.diff(at)) for at in (rows.run_at, rows.waiting_at))
-        of_nodes = owners_of_nodes(
-            whole.nodes, np.concatenate([rows.run_rows, rows.waiting_rows]), np.concatenate([of_runs, of_waiting])
-        )
-        of_events = np.zeros(len(whole.times), np.int64)
-        of_events[whole.nodes[:, 0]] = of_nodes
-        event_place, node_place = places_of(of_events, count), places_of(of_nodes, count)
-        nodes = whole.nodes.copy()
-        nodes[:, 0] = event_place[nodes[:, 0]]
-        has_parent = nodes[:, 2] >= 0
-        nodes[has_parent, 2] = node_place[nodes[has_parent, 2]]
+        of_events, of_nodes, event_place, node_place, nodes = separated(whole, of_runs, of_waiting, count)
         events = pa.table([pa.array(whole.times), pa.array(whole.positions), *whole.events.columns],
                           names=[*dict(self._EVENT), *self.events.names])  # fmt: skip
         return whole.keys, {
@@ -194,7 +185,39 @@ class PatternStates(KeyStates):
         return Page(keys, kept, times, positions, nodes, KeyRows(*parts))
 
 
-def owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
+class SeparatedBuffer(NamedTuple):
+    """The events and nodes that the keys of a page share, as those of each key alone.
+
+    :ivar nodes: with places in place of numbers
+    """
+
+    of_events: Ints
+    of_nodes: Ints
+    event_place: Ints
+    node_place: Ints
+    nodes: Ints
+
+
+def separated(whole: Page, of_runs: Ints, of_waiting: Ints, count: int) -> SeparatedBuffer:
+    """
+    :param of_runs, of_waiting: the keys of the partial matches, and of the matches that wait
+    :param count: the number of keys
+    """
+    rows = whole.rows
+    of_nodes = _owners_of_nodes(
+        whole.nodes, np.concatenate([rows.run_rows, rows.waiting_rows]), np.concatenate([of_runs, of_waiting])
+    )
+    of_events = np.zeros(len(whole.times), np.int64)
+    of_events[whole.nodes[:, 0]] = of_nodes
+    event_place, node_place = places_of(of_events, count), places_of(of_nodes, count)
+    nodes = whole.nodes.copy()
+    nodes[:, 0] = event_place[nodes[:, 0]]
+    has_parent = nodes[:, 2] >= 0
+    nodes[has_parent, 2] = node_place[nodes[has_parent, 2]]
+    return SeparatedBuffer(of_events, of_nodes, event_place, node_place, nodes)
+
+
+def _owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
     """For each node the key of the rows that lead to it. Every node has one."""
     of_nodes = np.full(len(nodes), -1, np.int64)
     refers = rows[:, 1] >= 0

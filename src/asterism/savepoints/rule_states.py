@@ -37,8 +37,8 @@ from asterism.savepoints.key_states import (
     State,
     moved_rows,
     numbers_in,
-    owners_of_nodes,
     places_of,
+    separated,
     structs_of,
 )
 from asterism.savepoints.nested import as_structs, as_table, list_of_rows, listed, sizes_of, unlisted
@@ -140,16 +140,7 @@ class RuleStates(KeyStates):
             np.repeat(np.arange(len(owners)), np.diff(at)) for at, _ in rows.pairs()
         )
         of_runs, of_waiting = owners[page_key_of_runs], owners[page_key_of_waiting]
-        of_nodes = owners_of_nodes(
-            whole.nodes, np.concatenate([rows.run_rows, rows.waiting_rows]), np.concatenate([of_runs, of_waiting])
-        )
-        of_events = np.zeros(len(whole.times), np.int64)
-        of_events[whole.nodes[:, 0]] = of_nodes
-        event_place, node_place = places_of(of_events, count), places_of(of_nodes, count)
-        nodes = whole.nodes.copy()
-        nodes[:, 0] = event_place[nodes[:, 0]]
-        has_parent = nodes[:, 2] >= 0
-        nodes[has_parent, 2] = node_place[nodes[has_parent, 2]]
+        of_events, of_nodes, event_place, node_place, nodes = separated(whole, of_runs, of_waiting, count)
         events = pa.table(
             [pa.array(whole.times), pa.array(whole.positions), *whole.events.columns],
             names=[*_EVENT.names, *self.events.names],

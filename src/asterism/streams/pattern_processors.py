@@ -159,7 +159,7 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         :param folder: where the state is kept, and the rule sets unless there is a *store*; *sinks*, *snapshot_every*: as there
         :param outputs: the outputs that calls return. Default: those of *sinks*, or else ``matches``
         :param without: as for :meth:`run`
-        :raises PatternProcessorError: there are no rules, and none of an earlier run
+        :raises PatternProcessorError: rules cannot be discovered, and there are none of an earlier run
         :raises StreamDefinitionError: an argument is invalid, or the stream is a table or a DataFrame
         :raises StateError: the folder has the state of another query, is in use, or cannot be used
         """

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
+from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions, not_live
 from asterism.matching.operator import CepOperator
@@ -22,7 +21,7 @@ from asterism.operators.sink_functions import Sink
 from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions
+from asterism.streams.run_options import BeginOptions, RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -233,9 +232,7 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
             with_trigger=self.drain,
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
-        )
-        expect_options("run", begin, BeginOptions)
-        options = replace(options, history=QueryHistory.checked(**begin))
+        ).begun(begin)
         check_measures(select)
         operator, projections = self._operator_of(sinks, select or {}, process, schema)
         return self._run(operator, projections, sinks, options)

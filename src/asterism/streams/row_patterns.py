@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
@@ -21,7 +20,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.streams.hosts import host_of, module_of
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, RunOptions, check_use
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -187,9 +186,7 @@ class RowPatternStream(Generic[Rows]):
             with_trigger=self.drain,
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
-        )
-        expect_options("run", begin, BeginOptions)
-        options = replace(options, history=QueryHistory.checked(**begin))
+        ).begun(begin)
         expect_outputs(sinks, _OUTPUTS)
         return self._run(sinks, options)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from typing import Any, TypedDict
 
-from asterism.arguments import expect, expect_number, shown
+from asterism.arguments import expect, expect_number, expect_options, shown
 from asterism.columns.time import EPOCH, MICROSECOND
 from asterism.errors import StreamDefinitionError
 from asterism.operators.key_group import MAX_KEY_GROUPS
@@ -146,6 +146,14 @@ class RunOptions:
             )
         begin = None if from_savepoint is None else str(from_savepoint)
         return cls(checkpoint, drain, trigger, name, key_groups, from_savepoint=begin)
+
+    def begun(self, begin: Mapping[str, Any]) -> RunOptions:
+        """With the arguments of a user that say where the state begins, those of :class:`BeginOptions`.
+
+        :raises StreamDefinitionError: they do not fit
+        """
+        expect_options("run", begin, BeginOptions)
+        return replace(self, history=QueryHistory.checked(**begin))
 
     def check_of_table(self) -> None:
         """:raises StreamDefinitionError: these are not options of a run over a table, which has no state"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from os import PathLike
@@ -21,7 +21,7 @@ from asterism.spelling import PythonNames
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import BeginOptions, QueryHistory, RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, RunOptions, check_use
 from asterism.windows.assigners import Windows
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -332,8 +332,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
             with_trigger=self.drain,
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
-        )
-        options = replace(options, history=QueryHistory.checked(**begin))
+        ).begun(begin)
         build, operator = self._of_outputs(sinks, cast("ResultOptions", of_results), schema)
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._run(build, operator, sinks, options)

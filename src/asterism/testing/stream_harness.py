@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.columns.schemas import schema_of
-from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
+from asterism.columns.time import END_OF_TIME, TimeColumn, micros_if_given
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 from asterism.operators.key_group import check_pages
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
@@ -293,7 +293,7 @@ def _wire(
             f'the input "{name}" is distributed, so it has no key and is no broadcast input',
             hint='{"distributed": True}',
         )
-    return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND, distributed)
+    return Wire(schema, keys, time, micros_if_given(idle_after), distributed)
 
 
 def _as_time(time: str | timedelta, field: pa.Field) -> Any:

@@ -175,13 +175,18 @@ def run_history(
 
 
 def _history_results(answers: Iterable[Result]) -> Batches:
+    for names, chunks in _chunks_of(answers):
+        numbers = [pa.nulls(len(names), kind) for kind in (pa.int32(), pa.int32(), pa.int64(), pa.binary())]
+        yield pa.RecordBatch.from_arrays([*numbers, names, chunks], names=_HISTORY_NAMES)
+
+
+def _chunks_of(answers: Iterable[Result]) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """The outputs of results that have rows, with their rows as bytes."""
     for result in answers:
         rows = list(results(result.outputs))
         if rows:
             names, chunks = zip(*rows, strict=True)
-            numbers = [pa.nulls(len(rows), kind) for kind in (pa.int32(), pa.int32(), pa.int64(), pa.binary())]
-            columns = [*numbers, pa.array(names, pa.string()), pa.array(chunks, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, names=_HISTORY_NAMES)
+            yield pa.array(names, pa.string()), pa.array(chunks, pa.binary())
 
 
 def _history_pages(store: MemoryStore, group: int, timer: int) -> Batches:
@@ -274,10 +279,6 @@ def rows_of(output: str) -> Answer:
 
 def answered(answers: Iterable[Result]) -> Batches:
     """Rows of RESULTS, without counts."""
-    for result in answers:
-        rows = list(results(result.outputs))
-        if rows:
-            names, chunks = zip(*rows, strict=True)
-            counts = [pa.nulls(len(rows), METRICS), pa.nulls(len(rows), GAUGES)]
-            columns = [pa.array(names), pa.array(chunks, pa.binary()), *counts]
-            yield pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics", "gauges"])
+    for names, chunks in _chunks_of(answers):
+        counts = [pa.nulls(len(names), METRICS), pa.nulls(len(names), GAUGES)]
+        yield pa.RecordBatch.from_arrays([names, chunks, *counts], names=["output", "chunk", "metrics", "gauges"])

@@ -236,8 +236,6 @@ class _Queries:
     def _after_history(self) -> _Queries:
         """Read the history, if there is one and the checkpoint is new."""
         if self.options.history is None:
-            if not is_remote():
-                StoredHistory.of(self.spark, str(self.options.checkpoint)).check_unread()
             return self
         if is_remote() or any(has_upstream(df) for df in self.inputs):
             raise StreamDefinitionError(
@@ -328,6 +326,8 @@ class _Queries:
         """
         checkpoint = str(self.options.checkpoint)
         batches = restored_batches(self.spark, checkpoint)
+        if batches and self.options.history is None and not is_remote():
+            StoredHistory.of(self.spark, checkpoint).check_unread()
         offsets = control_offsets(self.spark, checkpoint)
         former = [int(offset["keyGroups"]) for offset in offsets]
         key_groups = self.options.key_groups or (former[-1] if former else new_key_groups(self.spark))

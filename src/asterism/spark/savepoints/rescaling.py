@@ -79,8 +79,8 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
 
 
 def undo_change(spark: SparkSession, checkpoint: str) -> None:
-    """Go back to the state before a stopped query's checkpoint was changed in place, by :func:`rescale_checkpoint` or
-    :func:`forget_keys`, if the query has not run since.
+    """Go back to the state before a stopped query's checkpoint was changed in place, by :func:`rescale_checkpoint`,
+    :func:`change_checkpoint` or :func:`forget_keys`, if the query has not run since.
 
     :raises StateError: the checkpoint was not changed in place, its former files were removed, or the query has run since
     :raises CheckpointInUseError: another process runs the query

@@ -87,10 +87,7 @@ class StoredHistory:
 
         :raises StateError: the state after its history is not yet in the checkpoint, because no micro-batch has been completed
         """
-        document = self._document()
-        if (
-            "key_groups" not in document or "restoring" in document
-        ):  # an incomplete one is refused when the query starts
+        if self.key_groups is None:
             return
         if not self.is_over:
             raise StateError(
