@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from asterism.elastic import syntax
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
-from asterism.sigma.conditions import ipv4_condition, number_literal, text_literal
-from asterism.sigma.regexes import regex_text
 from asterism.text.printable import quoted_name
+from asterism.text.sql import ipv4_condition, number_literal, regex_text, text_literal
 
 MAX_SQL = 20_000
 """The maximum number of characters of an expression in SQL."""

@@ -12,8 +12,8 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 from asterism.errors import PatternProcessorError
-from asterism.sigma.regexes import regex_text
 from asterism.text.printable import quoted_name
+from asterism.text.sql import ipv4_condition, number_literal, regex_text, text_literal
 
 if TYPE_CHECKING:
     from sigma.types import SigmaCIDRExpression, SigmaFieldReference, SigmaRegularExpression, SigmaString
@@ -31,24 +31,6 @@ def column_of(field: str) -> str:
     """
     parts = field.split(".")
     return ".".join(map(quoted_name, parts if all(parts) else [field]))
-
-
-def text_literal(text: str) -> str:
-    r"""
-    >>> print(text_literal("it's \\"))
-    'it\'s \\'
-    """
-    # Spark replaces ${...} with a setting before it parses the SQL.
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
-
-
-def number_literal(number: float) -> str:
-    """
-    >>> number_literal(5), number_literal(-0.5), number_literal(1e-7)
-    ('5', '-0.5D', '1e-07')
-    """
-    text = repr(number)
-    return text if isinstance(number, int) or "e" in text else f"{text}D"
 
 
 class ConditionTranslator:
@@ -304,25 +286,3 @@ def cidr_condition(column: str, value: SigmaCIDRExpression) -> str:
         patterns = [text_condition(column, SigmaString(pattern)) for pattern in value.expand()]
         return _joined(" OR ", patterns, _FALSE)
     return ipv4_condition(column, network)
-
-
-def ipv4_condition(column: str, network: IPv4Network) -> str:
-    """Whether an IPv4 address, as a text, is in a network.
-
-    >>> ipv4_condition("`ip`", IPv4Network("10.0.0.1"))
-    "CAST(`ip` AS STRING) = '10.0.0.1'"
-    """
-    text = f"CAST({column} AS STRING)"
-    whole, bits = divmod(network.prefixlen, 8)
-    octets = str(network.network_address).split(".")
-    if whole == 4:
-        return f"{text} = {text_literal(str(network.network_address))}"
-    # So that 10.0.0.1.example.com is not in 10.0.0.0/8.
-    tests = [f"{text} RLIKE '^[0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$'"]
-    if whole:
-        tests.append(f"STARTSWITH({text}, {text_literal('.'.join(octets[:whole]) + '.')})")
-    if bits:
-        low = int(octets[whole])
-        octet = f"TRY_CAST(SPLIT_PART({text}, '.', {whole + 1}) AS INT)"
-        tests.append(f"{octet} BETWEEN {low} AND {low + 2 ** (8 - bits) - 1}")
-    return _joined(" AND ", tests, _TRUE)

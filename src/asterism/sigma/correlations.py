@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.errors import PatternProcessorError
 from asterism.patterns.pattern import Pattern
-from asterism.sigma.conditions import column_of, number_literal
+from asterism.sigma.conditions import column_of
 from asterism.text.printable import quoted_name
+from asterism.text.sql import number_literal
 
 if TYPE_CHECKING:
     from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule
