@@ -8,8 +8,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from asterism.errors import (
 )
 from asterism.live.engine import LiveEngine
 from asterism.live.snapshots import DATABASE, read_snapshot
-from asterism.sinks import SqlSink
+from asterism.sinks import FileSink, KafkaSink, SqlSink
 from tests.live.driver import in_order, killed
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("price", pa.float64())])
@@ -343,3 +344,54 @@ def test_rows_in_a_database_are_there_once(tmp_path: Path) -> None:
         engine.process([event(1), event(2), event(3)], watermark=3000)
     with sqlite3.connect(path) as database:
         assert sorted(database.execute("SELECT ts FROM pairs")) == [(2000,), (3000,)]
+
+
+def test_a_fixed_number_of_pages(tmp_path: Path) -> None:
+    """Keys are distributed over the pages, as on Spark."""
+    stream: Any = KeyedStream(SCHEMA, key="user", time="ts")
+    live = CEP.pattern(stream, PAIRS, pages=8)
+    users = [event(1) | {"user": f"user {number}"} for number in range(100)]
+    with live.open(tmp_path) as engine:
+        engine.process(users, position=1, watermark=1000)
+    pages = {number: len(value) for number, value in read_snapshot(tmp_path)[1].items() if 0 <= number < 256}
+    assert sorted(pages) == list(range(8))
+    with live.open(tmp_path) as engine:
+        engine.process([each | {"ts": 2000, "price": -5.0} for each in users])
+        assert engine.finish()["matches"].num_rows == 100
+
+
+def test_values_out_of_the_range_of_a_type() -> None:
+    stream: Any = KeyedStream(pa.schema([("ts", pa.int64()), ("x", pa.float32()), ("n", pa.int8())]), time="ts")
+    with CEP.pattern(stream, Pattern.begin("a")).open() as engine:
+        for wrong in ({"x": 1e300}, {"n": 300}, {"x": -1e39}):
+            row = {"ts": 1, "x": 0.5, "n": 1} | wrong
+            with pytest.raises(InvalidEventError, match=f'is not a value of "{next(iter(wrong))}"'):
+                engine.process(row)
+            with pytest.raises(ColumnTypeError, match=f'the column "{next(iter(wrong))}" of this batch'):
+                engine.process(pa.Table.from_pylist([row]))
+        values = [float("inf"), float("-inf"), float("nan"), None, 3.4e38]
+        engine.process([{"ts": 1, "x": value, "n": 1} for value in values])
+        engine.process(pa.table({"ts": [1] * 5, "x": values, "n": [1] * 5}))
+        assert engine.finish()["matches"].num_rows == 10
+
+
+def test_processing_time_without_a_time_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        with opened() as engine:
+            later = datetime.now(UTC) + timedelta(hours=1)
+            engine.advance_processing_time(later.replace(tzinfo=None))
+            assert engine._record.processing_time == (later - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+                microseconds=1
+            )
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("sink", [FileSink("/data"), KafkaSink("host:9092", "topic", key="match_id")])
+def test_sinks_that_need_spark(sink: Any, tmp_path: Path) -> None:
+    with pytest.raises(StreamDefinitionError, match='the sink of "matches" writes DataFrames'):
+        opened(tmp_path / "state", sinks={"matches": sink})
+    opened(tmp_path / "state").close()

@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
 from asterism.discovery import status_of
+from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
 from asterism.live.engine import LiveEngine
 from asterism.rules.sets.set_store import STORE
@@ -125,3 +127,22 @@ def test_what_is_wrong(tmp_path: Path) -> None:
     stream: Any = KeyedStream(EVENTS.schema, key="user", time="ts")
     with CEP.pattern(stream, chain("a")).open() as plain, pytest.raises(StreamDefinitionError, match="no rules"):
         plain.status()
+
+
+def test_counts_of_a_new_folder_begin_anew(tmp_path: Path) -> None:
+    """Although the store of the rules has counts of another folder, whose snapshots had higher numbers."""
+    rule = PatternProcessor("a", 1, Pattern.begin("x").where("kind = 'a'"))
+    stream: Any = KeyedStream(pa.schema([("ts", pa.int64()), ("kind", pa.string())]), time="ts")
+    factory = GivenPatternProcessorDiscovererFactory((rule,))
+
+    times = iter(range(100))
+
+    def matches(folder: str, snapshots: int) -> int | None:
+        rules = CEP.pattern_processors(stream, factory, store=str(tmp_path / "rules"))
+        with rules.open(tmp_path / folder, snapshot_every=None) as engine:
+            for _ in range(snapshots):
+                engine.process({"ts": (ts := next(times)), "kind": "a"}, watermark=ts)
+                engine.snapshot()
+            return engine.status().rules[0].matches
+
+    assert [matches("one", 5), matches("two", 2), matches("two", 1), matches("one", 1)] == [5, 2, 3, 1]

@@ -172,3 +172,8 @@ def test_rules_add(tmp_path: Path) -> None:
     assert [one["id"] for one in json.loads((tmp_path / "rules.json").read_text())["processors"]] == [ID]
     write(tmp_path / "sigma" / "a.yml", WHOAMI)
     assert CliRunner().invoke(main, arguments).exit_code == 0  # nothing has changed
+    for option, value in (("--time-column", "ts"), ("--report", "each"), ("--pipeline", "sysmon")):
+        done = CliRunner().invoke(main, [*arguments[:-1], option, value])
+        assert done.exit_code == 2
+        assert option in done.output
+        assert "are for Sigma rules" in done.output

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asterism.arguments import shown
 from asterism.columns.time import TimeColumn, micros_if_given
@@ -65,7 +66,7 @@ def live_input(stream: KeyedStream[Any]) -> LiveInput:
     """The input of a live engine for a stream of a schema."""
     read: Callable[[Any], pa.Table] = stream.batch  # type: ignore[attr-defined] # an ArrowKeyedStream
     time = None if stream.time is None else TimeColumn.of(stream.time, stream.df.schema)
-    return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by)
+    return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by, stream.keys)
 
 
 def batch_table(events: Any, schema: pa.Schema) -> pa.Table:
@@ -116,7 +117,7 @@ def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedAr
             return converted(column, kind)
         same = any(is_kind(kind) and is_kind(field.type) for is_kind in _KINDS)
         if same or pa.types.is_null(kind):
-            return converted(column, kind).cast(field.type)
+            return _finite(converted(column, kind), field.type)
         reason = None
     except pa.ArrowException as error:
         reason = str(error)
@@ -127,12 +128,29 @@ def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedAr
     )
 
 
+def _finite(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column as this type.
+
+    :raises pa.ArrowInvalid: a value does not fit, such as a DOUBLE that would be an infinite FLOAT
+    """
+    values = column.cast(kind)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type) and kind.bit_width < column.type.bit_width:
+        overflows = pc.and_(pc.is_inf(values), pc.is_finite(column))
+        if pc.any(overflows).as_py():
+            raise pa.ArrowInvalid(f"{column.filter(overflows)[0].as_py()} is not in the range of the type")
+    return values
+
+
 def _of_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
     for row in rows:
         if not isinstance(row, Mapping):
             raise InvalidEventError(f"an event must be a dict, not {shown(row)}", hint=_HINT)
     try:
-        return pa.Table.from_pylist(rows, schema)
+        table = pa.Table.from_pylist(rows, schema)
+        for field in schema:
+            if pa.types.is_float32(field.type) and pc.any(pc.is_inf(table.column(field.name))).as_py():
+                _finite(pa.chunked_array([pa.array([row.get(field.name) for row in rows], pa.float64())]), field.type)
+        return table
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         for row in rows:
             for field in schema:
@@ -143,6 +161,8 @@ def _of_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
 def _check_value(value: Any, field: pa.Field) -> None:
     try:
         pa.array([value], field.type)
+        if pa.types.is_float32(field.type):
+            _finite(pa.chunked_array([pa.array([value], pa.float64())]), field.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         is_text = pa.types.is_timestamp(field.type) and isinstance(value, str)
         raise InvalidEventError(

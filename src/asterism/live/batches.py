@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -59,9 +61,35 @@ async def _asynchronous(batches: Any) -> AsyncIterator[Batch]:
         yield batch
 
 
-async def watched(
-    batches: Any, process: Callable[[Batch], T], timer: Callable[[], T], seconds: Callable[[], float | None]
-) -> AsyncIterator[T]:
+@dataclass(frozen=True, slots=True)
+class Calls(Generic[T]):
+    """What :func:`watched` calls, in another thread.
+
+    :param process: processes a batch
+    :param timer: fires timers
+    :param undo: takes a call with this result back
+    """
+
+    process: Callable[[Batch], T]
+    timer: Callable[[], T]
+    undo: Callable[[T], None]
+
+    async def result(self, call: Callable[[], T]) -> T:
+        """The result of a call. If the task is cancelled meanwhile, nobody gets it, and the call is taken back."""
+        # Not a task, which would be cancelled by itself at the end of the loop.
+        future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not future.done():  # also if the task is cancelled again
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+            if not future.cancelled() and future.exception() is None:
+                self.undo(future.result())
+            raise
+
+
+async def watched(batches: Any, calls: Calls[T], seconds: Callable[[], float | None]) -> AsyncIterator[T]:
     """The results of all batches, and of the timers that fire while none comes.
 
     :param seconds: the time until the next timer; None: there is none
@@ -74,14 +102,14 @@ async def watched(
                 waiting = asyncio.ensure_future(anext(source))
             done, _ = await asyncio.wait([waiting], timeout=seconds())
             if not done:
-                yield await asyncio.to_thread(timer)
+                yield await calls.result(calls.timer)
                 continue
             try:
                 batch = waiting.result()
             except StopAsyncIteration:
                 return
             waiting = None
-            yield await asyncio.to_thread(process, batch)
+            yield await calls.result(partial(calls.process, batch))
     finally:
         if waiting is not None and not waiting.done():
             waiting.cancel()

@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 from asterism.arguments import expect, shown
 from asterism.columns.time import END_OF_TIME, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
-from asterism.live.batches import Batch, batches_of, watched
+from asterism.live.batches import Batch, Calls, batches_of, watched
 from asterism.live.companions import Companion
 from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
@@ -31,7 +31,7 @@ from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
 from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
-from asterism.operators.sink_functions import check_columns_of_sink, sink_of_output
+from asterism.operators.sink_functions import check_columns_of_sink, check_takes_tables, sink_of_output
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import StateDefinition
@@ -41,6 +41,23 @@ if TYPE_CHECKING:
 
 Rows = dict[str, pa.Table]
 """The rows of each output."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a call replaces, beside the pages: that of the last call remains until the next one begins, see ``_take_back``.
+
+    :param results: those of the call, of which the companion has not been told
+    """
+
+    record: SnapshotRecord
+    gauges: Mapping[str, float]
+    histograms: Mapping[str, HistogramStatistics]
+    begun: bool
+    results: tuple[Result, ...] = ()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OBSERVATION = "asterism"
 """The name of the counts in the progress of a query, as on Spark."""
 
@@ -57,7 +74,7 @@ class LiveEngine:
     ids. With several threads, or a queue behind the rows, use *sinks*, which are called before a call is over.
 
     **Failures.** A call that raises an exception has no effect: the state is that before it, and the batch may be sent again, or
-    left out.
+    left out. This includes KeyboardInterrupt and the cancellation of a task that reads :meth:`astream`.
     """
 
     def __init__(
@@ -82,11 +99,14 @@ class LiveEngine:
         self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
         self._schemas = {name: operator.output_schemas[output] for output, name in self._names.items()}
         for output, sink in self._sinks.items():
+            check_takes_tables(sink, output)
             check_columns_of_sink(sink, self._schemas[output].names)
-        self._lock, self._caller = threading.Lock(), 0
-        self._closed = self._begun = False
-        self._gauges: dict[str, float] = {}
-        self._histograms: dict[str, HistogramStatistics] = {}
+        # A signal handler may call a method while its thread holds the lock.
+        self._lock, self._caller = threading.RLock(), 0
+        self._closed = self._closes = self._begun = False
+        self._before: _Before | None = None
+        self._gauges: Mapping[str, float] = {}
+        self._histograms: Mapping[str, HistogramStatistics] = {}
         self._failure: AsterismError | None = None
         self._unsaved = False
         self._folder = None if options.folder is None else SnapshotFolder(options.folder)
@@ -171,13 +191,13 @@ class LiveEngine:
         """Advance processing time, which fires timers, and makes inputs idle. Every call does this; without events, call this
         method at :attr:`next_processing_time`.
 
-        :param to: default: the time of the system's clock. Time does not go back.
+        :param to: default: the time of the system's clock. A datetime without a time zone is in UTC. Time does not go back.
         """
         expect(StreamDefinitionError, to, datetime | None, "a processing time must be a datetime")
         with self._call():
             self._check_going(None)
-            moment = None if to is None else (to if to.tzinfo is not None else to.astimezone())
-            return self._run([], at=None if moment is None else int(moment.timestamp() * 1_000_000))
+            moment = None if to is None else (to if to.tzinfo is not None else to.replace(tzinfo=UTC))
+            return self._run([], at=None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1))
 
     def finish(self, input: str | None = None) -> Rows:
         """End one input, or the stream: every deadline and timer fires, no event waits any longer, and no state remains.
@@ -206,13 +226,30 @@ class LiveEngine:
 
     async def astream(self, batches: Any) -> AsyncIterator[Rows]:
         """As :meth:`stream`, for ``async for``: batches are processed in another thread, so that the event loop goes on.
-        Timers in processing time fire while no batch comes.
+        Timers in processing time fire while no batch comes. If the task is cancelled while a batch is processed, the batch has no
+        effect, since nobody gets its rows.
 
         :param batches: an asynchronous iterator, or an iterable
         """
-        async for rows in watched(batches, self._of_batch, self.advance_processing_time, self._seconds_to_timer):
+
+        def numbered(call: Callable[[], Rows]) -> tuple[Rows, int]:
+            with self._lock:
+                return call(), self._record.batch
+
+        calls = Calls(
+            lambda batch: numbered(lambda: self._of_batch(batch)),
+            lambda: numbered(self.advance_processing_time),
+            lambda result: self._withdraw(result[1]),
+        )
+        async for rows, _ in watched(batches, calls, self._seconds_to_timer):
             if any(table.num_rows for table in rows.values()):
                 yield rows
+
+    def _withdraw(self, batch: int) -> None:
+        """Take the last call back, if there were so many calls after it: the caller does not get its rows."""
+        with self._lock:
+            if self._record.batch == batch and not self._closed:
+                self._take_back()
 
     def _of_batch(self, batch: Batch) -> Rows:
         return self.process(batch.events, input=batch.input, position=batch.position, watermark=batch.watermark)
@@ -236,25 +273,51 @@ class LiveEngine:
         with self._lock:
             self._caller = threading.get_ident()
             try:
-                if self._closed:
-                    raise StreamDefinitionError("the engine is closed", hint="open it again")
-                if self._folder is not None:
-                    self._folder.check()
-                self._raise_failure()
-                if self._is_due():
-                    self._save()
-                before = self._record
+                self._begin()
+                self._before = _Before(self._record, self._gauges, self._histograms, self._begun)
                 try:
-                    if calls and self._companion is not None and not before.over:
-                        self._begins, details = self._companion.begin(before.details)
-                        self._record = replace(before, details=details)
+                    if calls and self._companion is not None and not self._record.over:
+                        self._begins, details = self._companion.begin(self._record.details)
+                        self._record = replace(self._record, details=details)
                     yield
                 except BaseException:
-                    self._store.roll_back()
-                    self._record = before
+                    self._take_back()
                     raise
             finally:
-                self._caller = 0
+                try:
+                    if self._closes and not self._closed:
+                        self._take_back()  # whether its rows are written is not known
+                        self._close()
+                finally:
+                    self._caller = 0
+
+    def _begin(self) -> None:
+        """Begin a call: the rows of the call before it are written."""
+        if self._closed:
+            raise StreamDefinitionError("the engine is closed", hint="open it again")
+        if self._folder is not None:
+            self._folder.check()
+        self._raise_failure()
+        self._accept()
+        if self._is_due():
+            self._save()
+
+    def _accept(self) -> None:
+        """The effects of the last call remain."""
+        before, self._before = self._before, None
+        self._store.accept()
+        if before is not None and self._companion is not None:
+            for result in before.results:
+                self._companion.succeeded(result.metrics)
+
+    def _take_back(self) -> None:
+        """Restore what was there before the last call, also if that had an effect already."""
+        before = self._before
+        if before is None:
+            return
+        self._store.take_back()
+        self._record, self._gauges, self._histograms = before.record, before.gauges, before.histograms
+        self._begun, self._before = before.begun, None
 
     def _run(
         self,
@@ -307,12 +370,12 @@ class LiveEngine:
         for output, sink in self._sinks.items():
             if found[output].num_rows:
                 sink(found[output], record.batch)
+        assert self._before is not None
+        self._before = replace(self._before, results=tuple(results))
         self._store.commit()
         self._begun = self._unsaved = True
         for result in results:
             self._measure(result)
-            if self._companion is not None:
-                self._companion.succeeded(result.metrics)
         return found
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
@@ -328,10 +391,13 @@ class LiveEngine:
     def _measure(self, result: Result) -> None:
         if not result.gauges:
             return
-        self._gauges |= {name: result.gauges[name] for name in self._operator.gauges if name in result.gauges}
+        gauges = {name: result.gauges[name] for name in self._operator.gauges if name in result.gauges}
+        self._gauges = {**self._gauges, **gauges}
+        histograms = dict(self._histograms)
         for name, bounds in self._operator.histograms.items():
             values = HistogramStatistics.of(name, bounds, [(result.metrics, result.gauges)])
-            self._histograms[name] = values.plus(self._histograms[name]) if name in self._histograms else values
+            histograms[name] = values.plus(histograms[name]) if name in histograms else values
+        self._histograms = histograms
 
     def _timed(self) -> list[str]:
         timed = [name for name, source in self._inputs.items() if source.time is not None]
@@ -409,17 +475,31 @@ class LiveEngine:
     def close(self) -> None:
         """Take a last snapshot, and leave the folder to others. The stream does not end: it goes on when it is opened again.
 
+        During a call, in a sink or in a handler of signals, this only says that the engine shall be closed after the call. The
+        last snapshot then does not have this call, which returns its rows: send its batch again.
+
         :raises StateError: the snapshot cannot be written
         """
+        if self._caller == threading.get_ident():
+            self._closes = True
+            return
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._caller = threading.get_ident()
             try:
-                self._save_and_wait()
+                self._accept()
+                self._close()
             finally:
-                self._release()
-                self._operator.close()
+                self._caller = 0
+
+    def _close(self) -> None:
+        self._closed = True
+        try:
+            self._save_and_wait()
+        finally:
+            self._release()
+            self._operator.close()
 
     def _release(self) -> None:
         if self._companion is not None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import shown
+from asterism.columns.arrays import Ints
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, NO_TIME, TimeColumn, micros
 from asterism.errors import StreamDefinitionError
@@ -28,6 +29,7 @@ class LiveInput:
     :param read: makes a table with the columns of the stream from a batch of the user
     :param time: the event-time column; None: processing time
     :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream`
+    :param keys: the key columns
     """
 
     read: Callable[[Any], pa.Table]
@@ -35,6 +37,7 @@ class LiveInput:
     max_out_of_orderness: timedelta = timedelta(0)
     idle_after: timedelta | None = None
     watermark_by: Sequence[str] = ()
+    keys: Sequence[str] = ()
 
     def arrivals(self, operator: Operator, name: str, events: pa.Table, watermark: int | None) -> list[Arrival]:
         """Prepared events and their watermark.
@@ -44,8 +47,7 @@ class LiveInput:
         """
         spec = operator.inputs[name]
         hashed = events.select(spec.schema.names)
-        # With a fixed number of pages, the hash of a key determines its page.
-        hashed = hashed.append_column(KEY_HASH, pa.array(np.zeros(events.num_rows, np.int64)))
+        hashed = hashed.append_column(KEY_HASH, pa.array(self._hashes(operator, events)))
         prepared = operator.prepare(name, hashed)
         latest = operator.latest(name, hashed, prepared)
         if KEY_HASH in prepared.column_names:
@@ -57,6 +59,14 @@ class LiveInput:
             watermark = max(latest - self._behind, BEFORE_TIME if watermark is None else watermark)
         arrivals.append(Arrival(name, None, BEFORE_TIME if watermark is None else watermark))
         return arrivals
+
+    def _hashes(self, operator: Operator, events: pa.Table) -> Ints:
+        """The hashes of keys, which determine their pages if the number of pages is fixed."""
+        if operator.pages == 1 or not self.keys:
+            return np.zeros(events.num_rows, np.int64)
+        from asterism.columns.hashing import hash_keys  # compiled code, which is loaded only if it is needed
+
+        return hash_keys(events.select(list(self.keys))).view(np.int64)
 
     @property
     def _behind(self) -> int:

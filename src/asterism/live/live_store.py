@@ -1,4 +1,6 @@
-"""The state of a live engine in memory: what a call writes is kept apart until the call has succeeded."""
+"""The state of a live engine in memory: what a call writes is kept apart until the call has succeeded, and what it has replaced
+until the next one begins.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ class LiveStore:
     def __init__(self, pages: Mapping[int, bytes] | None = None) -> None:
         self._pages = dict(pages or {})
         self._call: Changes = {}
+        self._replaced: Changes = {}
         self._unsaved: set[int] = set()
 
     def read_header(self) -> bytes | None:
@@ -42,18 +45,28 @@ class LiveStore:
     # ------------------------------------------------------------------ calls
 
     def commit(self) -> None:
-        """Keep what the call has written."""
-        for number, value in self._call.items():
-            if value is not None:
-                self._pages[number] = value
-            elif number in self._pages:
-                del self._pages[number]
+        """Keep what the call has written. It can still be taken back."""
+        self._replaced = {number: self._pages.get(number) for number in self._call}
         self._unsaved |= self._call.keys()
+        self._put(self._call)
         self._call = {}
 
-    def roll_back(self) -> None:
-        """Forget what the call has written."""
+    def accept(self) -> None:
+        """The last call cannot be taken back any more."""
+        self._replaced = {}
+
+    def take_back(self) -> None:
+        """Forget what the call has written, also if it was committed, or interrupted while it was."""
         self._call = {}
+        self._put(self._replaced)
+        self._replaced = {}
+
+    def _put(self, changes: Changes) -> None:
+        for number, value in changes.items():
+            if value is not None:
+                self._pages[number] = value
+            else:
+                self._pages.pop(number, None)
 
     # ------------------------------------------------------------------ snapshots
 

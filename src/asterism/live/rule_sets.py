@@ -6,6 +6,7 @@ A set takes effect at the beginning of a call, for all rules at once. Its number
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from asterism.rules.sets.set_store import FolderStore
 
 _log = logging.getLogger("asterism")
 _QUERY = "live"
-"""The id of the query in the counts of rules, which belong to the folder of the engine."""
+"""The id of a query in the counts of rules whose snapshots have none: an earlier release has written them."""
 _RESTORE = "restore the whole folder, or open another one"
 
 
@@ -50,6 +51,8 @@ class LiveRuleSets:
         self._coordinator = Coordinator(compiler, store, without, lookups)
         self._counts = store.counts()
         self._metrics: Counter[str] = Counter()
+        # The counts belong to the state: those of another folder with the same store do not go on.
+        self._query = details.get("query", _QUERY) if details else uuid.uuid4().hex
         self._coordinator.start(factory)
         try:
             self._check(details)
@@ -76,6 +79,7 @@ class LiveRuleSets:
         """The newest set, if the state does not have it yet."""
         self._coordinator.keep_watching()
         number, before = self._coordinator.version, details.get("set", 0)
+        details = {**details, "query": self._query}
         if number <= before:
             return [], details
         self._coordinator.planned(number, before)
@@ -98,7 +102,7 @@ class LiveRuleSets:
 
         def saved() -> None:
             try:
-                if self._counts.add(_QUERY, number, [metrics]):
+                if self._counts.add(self._query, number, [metrics]):
                     sets = self._store.retained()
                     self._counts.forget({(rule.id, rule.version) for each in sets for rule in each.processors})
                     self._store.write_counts(self._counts)

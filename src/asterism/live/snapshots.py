@@ -130,7 +130,7 @@ class SnapshotFolder:
         saved: Callable[[], None],
         failed: Callable[[AsterismError], None],
     ) -> None:
-        """Write a snapshot in the background.
+        """Write a snapshot in the background; while the interpreter ends, in the thread of the caller.
 
         :param saved: called in the background when it is on the disk
         :param failed: called in the background if it cannot be written: the former snapshot remains
@@ -145,7 +145,11 @@ class SnapshotFolder:
             except Exception as error:  # whatever it is: what has been taken for the snapshot must not be forgotten
                 failed(_unwritable(self.path, error))
 
-        self._pending = self._writer.submit(write)
+        try:
+            self._pending = self._writer.submit(write)
+        except RuntimeError:  # the interpreter ends, and takes no new work for its threads
+            self.wait()
+            write()
 
     def check(self) -> None:
         """

@@ -38,6 +38,9 @@ class FileSink:
     FileSink('/data/matches', 'json')
     """
 
+    needs_spark = True
+    """whether it writes DataFrames only"""
+
     def __init__(self, path: str | PathLike[str], format: str = "parquet") -> None:
         expect(SinkError, path, str | PathLike, "the path of a sink must be a string or a path", '"/data/matches"')
         expect_string(SinkError, format, "the format of a sink must be a string", '"parquet"')

@@ -82,6 +82,9 @@ class KafkaSink:
     KafkaSink('broker1:9092', 'attacks', key=('user',), header=('match_id',))
     """
 
+    needs_spark = True
+    """whether it writes DataFrames only"""
+
     def __init__(
         self,
         servers: str,

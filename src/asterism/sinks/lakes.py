@@ -40,6 +40,9 @@ class _TableSink(ABC):
 
     _example: ClassVar[str]
 
+    needs_spark = True
+    """whether it writes DataFrames only"""
+
     def __init__(
         self,
         table: str,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from asterism.discovery.editing.rule_set import Addition
     from asterism.sigma.pipelines import SigmaOptions
 
+_EPISODE = "episode"
+"""The default of ``--report``."""
+
 
 def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of Sigma rules, which the command gets as *sigma*: None without ``--sigma``."""
@@ -33,8 +36,8 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--report",
-        type=click.Choice(["episode", "each"]),
-        default="episode",
+        type=click.Choice([_EPISODE, "each"]),
+        default=_EPISODE,
         show_default=True,
         help="With --sigma: whether correlations report once per timespan, or each match.",
     )
@@ -56,8 +59,10 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
                 from asterism.sigma.pipelines import SigmaOptions
 
                 sigma = SigmaOptions.of(pipeline, keyword_column, report, time_column)
-            elif pipeline or keyword_column:
-                raise PatternProcessorError("--pipeline and --keyword-column are for Sigma rules", hint="--sigma")
+            elif pipeline or keyword_column or time_column or report != _EPISODE:
+                raise PatternProcessorError(
+                    "--pipeline, --keyword-column, --report and --time-column are for Sigma rules", hint="--sigma"
+                )
         command(sigma=sigma, **arguments)
 
     return with_sigma
