@@ -62,7 +62,7 @@ async def _asynchronous(batches: Any) -> AsyncIterator[Batch]:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(Generic[T]):
+class EngineCalls(Generic[T]):
     """What :func:`watched` calls, in another thread.
 
     :param process: processes a batch
@@ -89,7 +89,7 @@ class Calls(Generic[T]):
             raise
 
 
-async def watched(batches: Any, calls: Calls[T], seconds: Callable[[], float | None]) -> AsyncIterator[T]:
+async def watched(batches: Any, calls: EngineCalls[T], seconds: Callable[[], float | None]) -> AsyncIterator[T]:
     """The results of all batches, and of the timers that fire while none comes.
 
     :param seconds: the time until the next timer; None: there is none

@@ -22,7 +22,7 @@ import pyarrow as pa
 from asterism.arguments import expect, shown
 from asterism.columns.time import END_OF_TIME, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
-from asterism.live.batches import Batch, Calls, batches_of, watched
+from asterism.live.batches import Batch, EngineCalls, batches_of, watched
 from asterism.live.companions import Companion
 from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
@@ -236,7 +236,7 @@ class LiveEngine:
             with self._lock:
                 return call(), self._record.batch
 
-        calls = Calls(
+        calls = EngineCalls(
             lambda batch: numbered(lambda: self._of_batch(batch)),
             lambda: numbered(self.advance_processing_time),
             lambda result: self._withdraw(result[1]),
