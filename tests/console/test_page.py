@@ -262,7 +262,7 @@ def test_a_rule_is_tried_on_events(page: Page) -> None:
     page.click(".try-tab .primary")
     page.wait(".result h2", "1 match")
     assert page.text(".match-head").startswith("ann")
-    assert page.text(".stages") == "first 1\nsecond 3"
+    assert page.text(".stages") == "first 1\nsecond 2"
     assert len(page.all("tr.used")) == 2
     page.script(
         "const s = document.querySelector('.trace-head select'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))"

@@ -179,7 +179,12 @@ closest to a match: A=[1];
 @pytest.mark.parametrize(
     ("clause", "row", "why", "line"),
     [
-        ("PATTERN (A B) WITHIN INTERVAL '1' SECOND", 1, Obstacle.WITHIN, "row 2 is too late for B (WITHIN)"),
+        (
+            "PATTERN (A B) WITHIN INTERVAL '1' SECOND",
+            1,
+            Obstacle.WITHIN,
+            "row 2 is too late for B (WITHIN): 2 s after the first row",
+        ),
         ("PATTERN (^ A B $)", 2, Obstacle.NOT_AT_START, "row 2 is not the first row of the partition (^)"),
         ("PATTERN (A $)", 1, Obstacle.NOT_AT_END, "row 2 follows, so this is not the end of the partition ($)"),
         ("PATTERN (A{9} (B | C))", 3, Obstacle.NO_MORE_ROWS, "no more rows: the next one could have been A"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -21,9 +21,11 @@ from urllib.parse import urlsplit
 
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
-from asterism.console.rule_views import ConsoleRules, drawing_of, explanation_of
+from asterism.console.rule_texts import with_fields
+from asterism.console.rule_views import MAX_COMMENT, ConsoleRules, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
+from asterism.discovery.editing.editing import local_user
 from asterism.discovery.editing.rule_set import RuleSet
 from asterism.discovery.rest.application import RuleApplication, RuleResources
 from asterism.errors import AsterismError, PatternProcessorError
@@ -36,6 +38,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.validation import InvalidProcessorError
 from asterism.rules.definition.costs import cost_of
 from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_templates import is_template
 from asterism.rules.sets import kill_list
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.history import HistoryEntry, item_of_version
@@ -43,7 +46,7 @@ from asterism.rules.sets.interfaces import without_flag
 from asterism.rules.sets.set_store import FolderStore, store_at
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
-from asterism.text.strict_yaml import written_yaml
+from asterism.text.strict_yaml import read_yaml, written_yaml
 
 MAX_BODY = 3 * MAX_TEXT
 CHECK_TIMEOUT = 10.0
@@ -113,6 +116,8 @@ class ConsoleApplication(RuleApplication):
             "/api/check": {"POST": Route(read, self._check, MAX_BODY)},
             "/api/sample": {"POST": Route(read, self._sample, MAX_BODY)},
             "/api/events": {"POST": Route(read, self._events, MAX_BODY)},
+            "/api/tests": {"POST": Route(read, self._tests, MAX_BODY)},
+            "/api/test": {"POST": Route(read, self._new_test, MAX_BODY)},
             "/api/save": {"POST": Route(write, self._save, MAX_BODY)},
             "/api/enable": self._changed(lambda rules, id, version: rules.enable([id], version)),
             "/api/disable": self._changed(lambda rules, id, version: rules.disable([id])),
@@ -238,11 +243,37 @@ class ConsoleApplication(RuleApplication):
     def _events(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
-        item = None if text is None or key is None else self._valid_rule(fields)
-        limit = fields.number("limit")
+        item = None if text is None else self._rule_if_valid(fields, required=key is not None)
+        limit, around = fields.number("limit"), fields.key("around")
         if not 1 <= limit <= MAX_EVENTS:
             raise AnswerError(422, f"limit must be a number from 1 to {MAX_EVENTS:,}")
-        return json_answer(self._sampled({"do": "events", "rule": item, "key": key, "limit": limit}), 200)
+        if around is not None and (len(around) != 2 or None in around):
+            raise AnswerError(422, "around must be the times of the first and the last event")
+        request = {"do": "events", "rule": item, "key": key, "limit": limit, "around": around}
+        return json_answer(self._sampled(request), 200)
+
+    def _rule_if_valid(self, fields: _Fields, *, required: bool) -> Mapping[str, Any] | None:
+        try:
+            return self._valid_rule(fields)
+        except InvalidProcessorError:
+            if required:
+                raise
+            return None
+
+    def _tests(self, call: AuthorizedCall) -> Answer:
+        """Run the tests of the text of a rule."""
+        return json_answer(self._sampled({"do": "tests", "rule": self._valid_rule(_Fields.of(call))}), 200)
+
+    def _new_test(self, call: AuthorizedCall) -> Answer:
+        """The text of a rule with a test more: what the rule finds in a sample."""
+        fields = _Fields.of(call)
+        rule = self._valid_rule(fields)
+        if is_template(read_yaml(fields.text("text"))[0]):
+            raise AnswerError(422, "this is a template", "write the tests of a rule of a template in its row")
+        tests = rule.get("tests") or []
+        name = _free_name(fields.text("name").strip() or "sample", {test["name"] for test in tests})
+        test = self._sampled({"do": "test", "rule": rule, "events": fields.text("events"), "name": name})
+        return json_answer({"name": name, "text": with_fields(fields.text("text"), {"tests": [*tests, test]})}, 200)
 
     def _sampled(self, request: Mapping[str, Any]) -> Any:
         if not self._sampling.acquire(blocking=False):
@@ -256,8 +287,15 @@ class ConsoleApplication(RuleApplication):
 
     def _save(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
-        text, tag = fields.text("text"), fields.optional_text("tag")
-        return json_answer(self.source.save(text, tag, call.principal.author), 200)
+        text, tag, comment = fields.text("text"), fields.optional_text("tag"), fields.optional_text("comment")
+        if comment is not None and len(comment) > MAX_COMMENT:
+            raise AnswerError(422, f"comment must have at most {MAX_COMMENT:,} characters")
+        saved = self.source.save(text, tag, self._author(call), (comment or "").strip() or None)
+        return json_answer(saved, 200)
+
+    def _author(self, call: AuthorizedCall) -> str | None:
+        """Without tokens, the user who runs the console, as for changes by ``asterism rules``."""
+        return local_user() if self.access.tokens is None else call.principal.author
 
     def _changed(self, change: Callable[[RuleSet, str, int | None], tuple[RuleSet, list[str]]]) -> Mapping[str, Route]:
         """A change of a rule, or of one version of it."""
@@ -265,7 +303,7 @@ class ConsoleApplication(RuleApplication):
         def handle(call: AuthorizedCall) -> Answer:
             fields = _Fields.of(call)
             id, version, tag = fields.text("id"), fields.optional_number("version"), fields.text("tag")
-            done = self.source.changed(id, tag, call.principal.author, lambda rules: change(rules, id, version))
+            done = self.source.changed(id, tag, self._author(call), lambda rules: change(rules, id, version))
             return json_answer({"done": done}, 200)
 
         return {"POST": Route(Right.WRITE, handle, MAX_BODY)}
@@ -279,7 +317,7 @@ class ConsoleApplication(RuleApplication):
         reason = fields.text("reason").strip()
         if not reason:
             raise AnswerError(422, "a reason is needed", "it stays in the history of the query")
-        kill_list.kill(self._store(), [name], reason, by=call.principal.author)
+        kill_list.kill(self._store(), [name], reason, by=self._author(call))
         _log.info("%s: %s killed: %s", *(one_line(text, 300) for text in (call.principal.name, name, reason)))
         return json_answer({"done": [f"{name} killed"]}, 200)
 
@@ -310,7 +348,7 @@ class ConsoleApplication(RuleApplication):
         id, version, tag = fields.text("id"), fields.number("version"), fields.text("tag")
         entries = () if self.status is None else self.status.history(id)
         item = item_of_version(reversed(entries), id, version)
-        return json_answer({"done": self.source.roll_back(id, version, tag, item, call.principal.author)}, 200)
+        return json_answer({"done": self.source.roll_back(id, version, tag, item, self._author(call))}, 200)
 
     # ------------------------------------------------------------------ backtests
 
@@ -389,6 +427,11 @@ class _Fields:
             if part is not None and not (isinstance(part, str) and len(part) <= MAX_KEY_VALUE):
                 raise AnswerError(422, f"{name} must be a list of strings of up to {MAX_KEY_VALUE:,} characters")
         return value
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    names = (name, *(f"{name} {number}" for number in range(2, len(taken) + 2)))
+    return next(free for free in names if free not in taken)
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:

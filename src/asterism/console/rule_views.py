@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from asterism.caches import keep, recent
 from asterism.discovery.editing.edited_documents import HttpRules
-from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.kept_rules import OLDER, ON, KeptRules, Rule, has_version
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
@@ -39,9 +39,10 @@ from asterism.rules.checking.validation import (
     key_and_measures,
     summary_of,
 )
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, point_in_time
 from asterism.rules.definition.registered_conditions import names_in
 from asterism.rules.definition.rule_templates import expanded, is_template
+from asterism.rules.sets.discovery_status import now_text
 from asterism.rules.sets.interfaces import is_shadow, without_flag
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, Locate, decode, text_of
@@ -59,12 +60,15 @@ MAX_ROWS = 200
 """Rows of a template that are shown."""
 MAX_VIEWS = 30_000
 """Rules of which the view is kept."""
+MAX_COMMENT = 1_000
 NEW_FILE = "console.yaml"
 """The file to which new rules are added if the source is a folder."""
 WAITING = "waiting"
 """The state of a version that comes into force after the one in use."""
 NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
 """The effect of saving: a new rule, a new version, a change of fields that are not part of a version, or none."""
+_NOTES = ("changedBy", "changedAt", "comment")
+"""The fields about the last change, which are shown among the versions instead of in the text."""
 _R = TypeVar("_R")
 
 
@@ -104,10 +108,13 @@ class ConsoleRules:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
         self._conditions, self._udfs = conditions, udfs
         self._kept = self._source(None)
-        self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
         self._last_read: tuple[float, list[Rule]] = (0.0, [])
         self._views: dict[str, dict[str, Any]] = {}
+
+    @cached_property
+    def _keeps_tests(self) -> bool:
+        return self._kept.rule_set([]).keeps_tests
 
     @property
     def name(self) -> str:
@@ -231,7 +238,12 @@ class ConsoleRules:
             return self._checked_template(item, lambda pointer, index=0: document.place(pointer), id)
         checked = self._with_unknown(self._checked_rule(item, document.place), document.place)
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
-            lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
+            lost = Problem(
+                *document.place("/tests"),
+                "the table does not store the tests of a rule",
+                None,
+                "ALTER TABLE ... ADD COLUMN tests TEXT",
+            )
             checked = replace(checked, warnings=[*checked.warnings, lost])
         return CheckedText(item, checked, item)
 
@@ -307,7 +319,7 @@ class ConsoleRules:
         same = next((rule for rule in versions if rule.version == processor.version), None)
         there = None if same is None else _processor(same.item)
         if same is not None and there is not None and there.has_definition_of(processor):
-            is_equal = there == processor and not (self._keeps_tests and _tests(same.item) != _tests(item))
+            is_equal = there == processor and not (rules.keeps_tests and _tests(same.item) != _tests(item))
             return UNCHANGED if is_equal else LABELS, item
         if same is None and processor.version > highest:
             return VERSION, item
@@ -320,13 +332,15 @@ class ConsoleRules:
     ) -> tuple[str, Mapping[str, Any]]:
         there = rules.get(StoredRule(item).slot)
         if there is not None and Addition(item).is_there(there.item, there.enabled):
-            is_equal = not self._keeps_tests or _tests(there.item) == _tests(item)
+            is_equal = not rules.keeps_tests or _tests(there.item) == _tests(item)
             return UNCHANGED if is_equal else LABELS, item
         effect = NEW if there is None else VERSION
         # In a file, a template needs no version: each of its rules has a version.
         given, numbers = item.get("version"), [rule.version for rule in versions if isinstance(rule.version, int)]
         highest = max(numbers, default=-1 if versions else 0)
-        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not versions or given > highest)):
+        if (not rules.keeps_versions and given is None) or (
+            isinstance(given, int) and (not versions or given > highest)
+        ):
             return effect, item
         return effect, {**item, "version": highest + 1}
 
@@ -345,10 +359,11 @@ class ConsoleRules:
             finally:
                 self._last_read = (0.0, [])
 
-    def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
+    def save(self, text: str, tag: str | None, author: str | None, comment: str | None = None) -> dict[str, Any]:
         """Add a rule or a template, or a version of it. A changed definition gets the next version automatically.
 
         :param tag: of the rule that the text was based on; None: it must not exist yet
+        :param comment: about the change, for the readers of the versions
         :raises InvalidProcessorError: the text is not a valid rule
         :raises ChangedError: the rule has been changed in the meantime
         """
@@ -363,7 +378,8 @@ class ConsoleRules:
             saved.update(id=item["id"], rule=processor.id, version=item.get("version"), effect=effect)
             if effect == UNCHANGED:
                 return rules, []
-            return rules.add([_addition(item, None if is_template(item) else processor, author)])
+            noted = item if comment is None else {**item, "comment": comment}
+            return rules.add([_addition(noted, None if is_template(item) else processor, author)])
 
         return saved | {"done": self.changed(given["id"], tag, author, add, adds=True)}
 
@@ -452,8 +468,9 @@ def _unreadable(message: str, detail: str | None = None, hint: str | None = None
 
 
 def _addition(item: Mapping[str, Any], processor: PatternProcessor | None, author: str | None) -> Addition:
-    """The rule to add. Its author is whoever adds it, not somebody whom its text names."""
+    """The rule to add. Its author is whoever adds it, not somebody whom its text names, and its time is now."""
     item = {name: value for name, value in item.items() if name != "changedBy"}
+    item["changedAt"] = now_text()
     if author is not None:
         item["changedBy"] = author
     if processor is None:
@@ -492,7 +509,19 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         return view | {"error": error_fields(error), "summary": ""}
     if rule.twice is not None:
         view["error"] = {"message": rule.twice}
-    return view | {"tests": len(rule.item.get("tests") or ())}
+    stored = rule.item if rule.template is None else rule.template
+    return view | {
+        "tests": len(rule.item.get("tests") or ()),
+        "changedAt": _moment_text(stored.get("changedAt")),
+        "comment": one_line(str(stored["comment"]), MAX_COMMENT) if stored.get("comment") else None,
+    }
+
+
+def _moment_text(value: Any) -> str | None:
+    moment = None
+    with suppress(PatternProcessorError):
+        moment = point_in_time(value, "changedAt")
+    return None if moment is None else moment.isoformat()
 
 
 def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
@@ -545,9 +574,9 @@ def source_of(item: Any) -> str | None:
             item = {**item, "pattern": decode(text_of(item["pattern"]))}
     if isinstance(item, Mapping):
         item = {name: item[name] for name in ("id", "version") if name in item} | dict(item)
-        # Each row of a table has timedOut; the author changes with each version.
+        # Each row of a table has timedOut; the notes change with each version.
         item = {
-            name: value for name, value in item.items() if name != "changedBy" and (name, value) != ("timedOut", False)
+            name: value for name, value in item.items() if name not in _NOTES and (name, value) != ("timedOut", False)
         }
     return written_yaml(item)
 

@@ -34,16 +34,19 @@ from asterism.rules.binding.clauses import clause_of
 from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
 from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.sets.set_store import SingleSetStore
-from asterism.testing.rule_harness import number_column, rows_of_matches
+from asterism.testing.rule_harness import number_column, rows_of_matches, run_rule_test
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, nowhere, text_of
 from asterism.trace.report import trace
 from asterism.trace.row_patterns import trace_rows
 
 _UNKNOWN = re.compile(r"unknown column '([^']*)'")
+_ONE_ROW = re.compile(r"\bONE\s+ROW\s+PER\s+MATCH\b", re.IGNORECASE)
+_BEFORE_PATTERN = re.compile(r"\b((?:AFTER\s+MATCH\b|PATTERN\s*\())", re.IGNORECASE)
 MAX_TEXT = 1_000_000
 MAX_EVENTS = 2_000
 MAX_COLUMNS = 200
@@ -52,6 +55,8 @@ MAX_KEYS = 200
 MAX_LINES = 600
 """Lines of a trace."""
 MAX_CELL = 300
+MAX_SEARCHED = 100_000
+"""Events of a history that is searched for keys with matches, when a sample is taken from it."""
 MAX_FILES = 500_000_000
 """Bytes of the files of the history, from which events can be taken."""
 
@@ -140,22 +145,77 @@ class Samples:
             case "events":
                 rule = request["rule"]
                 processor = None if rule is None else PatternProcessor.from_dict(rule)
-                return self._events(processor, request["key"], request["limit"])
+                return self._events(processor, request["key"], request["limit"], request.get("around"))
+            case "tests":
+                return self._tested(request["rule"])
+            case "test":
+                return self._test_from(request["rule"], request["events"], request["name"])
             case _:
                 processor = PatternProcessor.from_dict(request["rule"])
                 return self._tried(processor, request["events"], request["key"])
 
-    def _events(self, rule: PatternProcessor | None, key: Sequence[str | None] | None, limit: int) -> dict[str, Any]:
-        """The first events of the history, or of a key, as JSON lines."""
+    def _events(
+        self,
+        rule: PatternProcessor | None,
+        key: Sequence[str | None] | None,
+        limit: int,
+        around: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Events of the history as JSON lines: those of a key; without a key, those of keys with matches, and with several
+        events; without a rule, the first ones.
+
+        :param around: the times of the first and the last event of a match, for a key with more events than *limit*
+        """
         events = self.history()
-        time = self.settings.time
-        if key is not None and rule is not None:
-            wanted = key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0]
-            events = events.filter(pc.equal(_keys_of(rule, events, self.settings.keys), wanted))
-        if time is not None and time in events.column_names:
+        time = self.settings.time if self.settings.time in events.column_names else None
+        if time is not None:
             events = events.take(pc.sort_indices(events, sort_keys=[(time, "ascending")]))
-        lines = [json.dumps(row, ensure_ascii=False, default=time_text) for row in events.slice(0, limit).to_pylist()]
-        return {"text": "\n".join(lines), "events": len(lines), "of": events.num_rows}
+        of, begin = events.num_rows, 0
+        if rule is not None:
+            events = self._looked_up(events)
+            keys = _keys_of(rule, events, self.settings.keys)
+            if key is not None:
+                wanted = key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0]
+                events = events.filter(pc.equal(keys, wanted))
+                of = events.num_rows
+                begin = _begin(events, time, limit, around)
+            else:
+                events = events.take(self._rows_of_keys(rule, events, keys, time, limit))
+            events = events.drop_columns([name for name, _, _ in self.settings.lookups])
+        rows = events.slice(begin, limit).to_pylist()
+        lines = [json.dumps(row, ensure_ascii=False, default=time_text) for row in rows]
+        return {"text": "\n".join(lines), "events": len(lines), "of": of}
+
+    def _rows_of_keys(
+        self, rule: PatternProcessor, events: pa.Table, keys: pa.Array, time: str | None, limit: int
+    ) -> pa.Array:
+        """The rows of some keys as a whole: half of them of keys with a match, then of keys with several events."""
+        counts = Counter(keys.to_pylist())
+        few = [key for key, count in counts.items() if 1 < count <= max(limit // 2, 2)]
+        several = sorted(few, key=lambda key: -counts[key]) or sorted(counts, key=lambda key: -counts[key])
+        chosen: dict[str, None] = {}
+        room = limit
+        matched = self._matched_keys(rule, events, time)
+        for number, key in enumerate([*matched, *several]):
+            half = limit // 2 if number < len(matched) else 0
+            if key not in chosen and counts[key] <= room - half:
+                chosen[key] = None
+                room -= counts[key]
+        wanted = pa.array(list(chosen) or several[:1], pa.string())
+        return pc.indices_nonzero(pc.is_in(keys, wanted))
+
+    def _matched_keys(self, rule: PatternProcessor, events: pa.Table, time: str | None) -> list[str]:
+        """The keys with matches, if the history is small enough to search it at once."""
+        if events.num_rows > MAX_SEARCHED:
+            return []
+        settings = self.settings
+        rule = replace(rule, timestamp=None, expires=None)
+        try:
+            matches, _ = numbered_matches(rule, events, settings.keys, time, Semantics(settings.semantics))
+        except AsterismError:
+            return []
+        found = dict.fromkeys(tuple(match["key"]) for match in matches)
+        return [key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0].as_py() for key in found]
 
     def _tried(self, rule: PatternProcessor, text: str, key: Sequence[str | None] | None) -> dict[str, Any]:
         settings = self.settings
@@ -181,6 +241,8 @@ class Samples:
         )
         try:
             matches, timed_out = numbered_matches(rule, events, settings.keys, time, semantics)
+            if rule.sql is not None:
+                _add_events(matches, rule, events, settings.keys, time, semantics)
             response["matches"], response["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
             response["moreMatches"] = len(matches) - len(response["matches"])
             if rule.suppress is not None:
@@ -195,10 +257,53 @@ class Samples:
             for encoded_key, count in list(counts.items())[:MAX_KEYS]
         ]
         chosen = self._chosen(counts, matches, key)
+        response["numbers"] = _numbers(rule, events, keys, time)
         if chosen is not None:
-            of_key = events.filter(pc.equal(keys, chosen))
-            response["trace"] = {"key": key_values(chosen), "lines": list(_trace_lines(rule, of_key, time, semantics))}
+            number = number_column(events.schema)
+            numbered = events.append_column(number, pa.array(range(events.num_rows), pa.int64()))
+            lines, order = _traced(rule, numbered.filter(pc.equal(keys, chosen)), number, time, semantics)
+            response["trace"] = {"key": key_values(chosen), "lines": lines}
+            for at, event in enumerate(order, 1):
+                response["numbers"][event] = at
         return response
+
+    def _tested(self, rule: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The results of the tests of a rule."""
+        processor, semantics = PatternProcessor.from_dict(rule), Semantics(self.settings.semantics)
+        results = [run_rule_test(processor, test, semantics) for test in read_tests(rule.get("tests"))]
+        return [{"name": result.test.name, "failure": list(result.failure)} for result in results]
+
+    def _test_from(self, item: Mapping[str, Any], text: str, name: str) -> dict[str, Any]:
+        """A test that expects what a rule finds in a sample.
+
+        :raises AsterismError: the rule fails on the sample, or a test cannot have such events
+        """
+        settings = self.settings
+        rule = replace(PatternProcessor.from_dict(item), timestamp=None, expires=None)
+        schema = self.schema()
+        sample = events_in(text, schema, settings.time)
+        time = settings.time if settings.time in sample.column_names else None
+        semantics = Semantics(settings.semantics)
+        matches, _ = numbered_matches(
+            rule, self._looked_up(with_columns_of(sample, schema)), settings.keys, time, semantics
+        )
+        shown = sample.select([field for field in sample.column_names if sample[field].null_count < sample.num_rows])
+        rows = json.loads(json.dumps(shown.to_pylist(), ensure_ascii=False, default=time_text))
+        literals = {"time": time, "key": settings.keys[0] if settings.keys else None}
+        test: dict[str, Any] = {
+            "name": name,
+            "events": [{field: value for field, value in row.items() if value is not None} for row in rows],
+            "matches": [
+                [event for _, event in match["events"]] if match["events"] else dict(match["measures"])
+                for match in matches
+            ],
+            "columns": {field.name: name_of(field.type) for field in with_columns_of(sample, schema).schema},
+            "literals": {part: column for part, column in literals.items() if column is not None},
+        }
+        result = run_rule_test(rule, read_tests([test])[0], semantics)
+        if not result.passed:
+            raise StreamDefinitionError("this sample cannot be a test of the rule", "\n".join(result.failure))
+        return test
 
     @staticmethod
     def _chosen(
@@ -402,6 +507,35 @@ def numbered_matches(
     return outputs[0], outputs[1]
 
 
+def _add_events(
+    matches: Sequence[dict[str, Any]],
+    rule: PatternProcessor,
+    events: pa.Table,
+    keys: Sequence[str],
+    time: str | None,
+    semantics: Semantics,
+) -> None:
+    """Add the events to matches of a clause that has one row for each match, from the same clause with all rows."""
+    assert rule.sql is not None
+    if any(match["events"] for match in matches) or not matches:
+        return
+    one, rest = (
+        _ONE_ROW.subn("ALL ROWS PER MATCH", rule.sql, 1),
+        _BEFORE_PATTERN.subn(r"ALL ROWS PER MATCH \1", rule.sql, 1),
+    )
+    text, found = one if one[1] else rest
+    if not found:
+        return
+    try:
+        full, _ = numbered_matches(replace(rule, sql=text), events, keys, time, semantics)
+    except AsterismError:
+        return  # not every clause can be written so
+    fields = ("key", "start", "end")
+    if [[match[name] for name in fields] for match in full] == [[match[name] for name in fields] for match in matches]:
+        for match, with_events in zip(matches, full, strict=True):
+            match["events"] = with_events["events"]
+
+
 def _key_of(rule: PatternProcessor, keys: Sequence[str]) -> Sequence[str]:
     """The key of a rule as expressions."""
     if rule.sql is not None:
@@ -418,19 +552,41 @@ def _keys_of(rule: PatternProcessor, events: pa.Table, keys: Sequence[str]) -> p
     return key_strings([values[number] for number in numbers], events.num_rows)
 
 
-def _trace_lines(
-    rule: PatternProcessor, events: pa.Table, time: str | None, semantics: Semantics
-) -> Iterator[tuple[str, str]]:
-    """The lines of a trace, each with the kind of its step."""
+def _traced(
+    rule: PatternProcessor, events: pa.Table, number: str, time: str | None, semantics: Semantics
+) -> tuple[list[tuple[str, str]], list[int]]:
+    """The lines of a trace, each with the kind of its step, and the *number* of each event that the trace numbers."""
     try:
         if rule.sql is not None:
             rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES)
-            for outcome, line in rows.lines(limit=MAX_LINES):
-                yield "" if outcome is None else outcome.value, line
-        else:
-            assert rule.pattern is not None
-            steps = trace(rule.pattern, events, time=time, semantics=semantics)
-            for what, line in steps.lines(limit=MAX_LINES):
-                yield "" if what is None else what.value, line
+            lines = [("" if outcome is None else outcome.value, line) for outcome, line in rows.lines(limit=MAX_LINES)]
+            return lines, rows.rows.column(number).to_pylist()
+        assert rule.pattern is not None
+        steps = trace(rule.pattern, events, time=time, semantics=semantics)
+        lines = [("" if what is None else what.value, line) for what, line in steps.lines(limit=MAX_LINES)]
+        return lines, steps.events.column(number).to_pylist()
     except AsterismError as error:
-        yield "error", str(error)
+        return [("error", str(error))], []
+
+
+def _numbers(rule: PatternProcessor, events: pa.Table, keys: pa.Array, time: str | None) -> list[int]:
+    """For each event its number among those of its key: in the order of the events, or of a clause in that of time."""
+    order = range(events.num_rows)
+    if rule.sql is not None and time is not None:
+        order = pc.sort_indices(events, sort_keys=[(time, "ascending")]).to_pylist()
+    counted: Counter[str] = Counter()
+    numbers = [0] * events.num_rows
+    for event, key in ((event, keys[event].as_py()) for event in order):
+        counted[key] += 1
+        numbers[event] = counted[key]
+    return numbers
+
+
+def _begin(events: pa.Table, time: str | None, limit: int, around: Sequence[str] | None) -> int:
+    """The first of *limit* events that are shown of a key: the last ones that end soon after a match."""
+    if around is None or time is None or events.num_rows <= limit:
+        return 0
+    times = [time_text(value) for value in events.column(time).to_pylist()]
+    first = next((at for at, text in enumerate(times) if text >= around[0]), 0)
+    after = next((at for at, text in enumerate(times) if text > around[1]), len(times))
+    return max(0, min(first, max(after + limit // 5, limit) - limit))

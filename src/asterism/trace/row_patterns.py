@@ -22,7 +22,7 @@ from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.ordered_rows import OrderedRows
 from asterism.row_patterns.resolution import AggregateValue, RowValue
 from asterism.row_patterns.wording import name_text
-from asterism.text.printable import either
+from asterism.text.printable import duration, either
 from asterism.trace.report import counted, key_text, numbers, rows_of_key, took_text, values_text
 from asterism.trace.row_search import Obstacle, RowSearch, StartOutcome, TracedStart, TriedRow
 from asterism.trace.steps import TraceLines
@@ -155,7 +155,8 @@ def _obstacle_text(tried: TriedRow, names: str) -> str:
         case Obstacle.NO_MORE_ROWS:
             return f"no more rows: the next one could have been {names}"
         case Obstacle.WITHIN:
-            return f"row {tried.row} is too late for {names} (WITHIN)"
+            after = "" if tried.after is None else f": {duration(tried.after)} after the first row"
+            return f"row {tried.row} is too late for {names} (WITHIN){after}"
         case Obstacle.GREEDY:
             return f"row {tried.row} as {names}: the condition of the greedy loop before is true"
         case Obstacle.NEGATED:

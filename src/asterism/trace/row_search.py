@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby, islice, zip_longest
 
 import numpy as np
@@ -69,6 +70,7 @@ class TriedRow:
     :ivar took: the rows that the match had so far
     :ivar checks: the parts of the condition that are not true, with the values that they read; like *took*, it is only known of
         the row that the search reached last
+    :ivar after: of a row that is too late, its time after the first row of the match
     """
 
     row: int
@@ -76,6 +78,7 @@ class TriedRow:
     why: Obstacle
     took: Taken = ()
     checks: tuple[Check, ...] = ()
+    after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,13 +342,17 @@ class RowSearch:
                 took = most = self._taken(start, last.states() if last is not None else [])
                 if with_values and why is Obstacle.CONDITION:
                     checks = self._parts.checks(_path(start, number, last, state))
-            tried_rows.append(
-                TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks)
-            )
+            name = self._automaton.names[variable] if variable >= 0 else ""
+            tried_rows.append(TriedRow(row + 1, name, why, took, checks, self._after(start, row, why)))
         tried = tuple(tried_rows)
         if outcome is StartOutcome.NOT_MATCHED:
             return TracedStart(start + 1, outcome, None, most, tried)
         return TracedStart(start + 1, outcome, number, self._taken(start, states), tried)
+
+    def _after(self, start: int, row: int, why: Obstacle) -> timedelta | None:
+        if why is not Obstacle.WITHIN:
+            return None
+        return timedelta(microseconds=abs(self._times[row] - self._times[start]))
 
     def _taken(self, start: int, states: Sequence[int]) -> Taken:
         labels = [

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from asterism.columns.time import time_text
 from asterism.errors import printable
 from asterism.patterns.automaton import Edge, NfaState
 from asterism.text.printable import one_line
@@ -106,7 +107,7 @@ class Check:
 
 def shown(value: Any) -> str:
     """A value in SQL syntax, shortened to a few characters."""
-    return "NULL" if value is None else one_line(repr(value) if isinstance(value, str) else str(value), 40)
+    return "NULL" if value is None else one_line(repr(value) if isinstance(value, str) else time_text(value), 40)
 
 
 Taken = tuple[tuple[str, tuple[int, ...]], ...]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +81,9 @@ rule_ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
 
 def rules_of(source: str, table: str) -> KeptRules:
-    from asterism.discovery.editing.editing import rules_at
+    from asterism.discovery.editing.editing import local_user, rules_at
 
-    return rules_at(source, table, token=os.environ.get("ASTERISM_TOKEN"), by=_user())
-
-
-def _user() -> str | None:
-    with suppress(KeyError, OSError):  # a container may run as a user without a name
-        return getpass.getuser()
-    return None
+    return rules_at(source, table, token=os.environ.get("ASTERISM_TOKEN"), by=local_user())
 
 
 @rules.command(name="list")
@@ -508,10 +500,11 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
     or in @, append another @.
     """
     with errors_explained():
+        from asterism.discovery.editing.editing import local_user
         from asterism.rules.sets import kill_list
 
         store = query_store(checkpoint)
-        kill_list.kill(store, names, reason, by=_user())
+        kill_list.kill(store, names, reason, by=local_user())
         known = [processor for processor_set in store.retained() for processor in processor_set.processors]
         for name in names:
             named = [processor for processor in known if kill_list.is_named(processor, [name])]

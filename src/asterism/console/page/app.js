@@ -1,5 +1,5 @@
 import { get, getIfChanged, RequestError, setToken } from "./api.js";
-import { byId, dialog, empty, errorBox, foreign, h, loading, replace } from "./dom.js";
+import { byId, dialog, empty, errorBox, foreign, h, loading, replace, toast } from "./dom.js";
 import { RuleList } from "./list.js";
 import { place } from "./places.js";
 import { RulePage } from "./rule.js";
@@ -173,6 +173,7 @@ async function start() {
   replace(byId("source"), foreign(source));
   byId("source").title = source;
   replace(byId("who"), isOpen ? h("span", { class: "dim" }, "no token") : foreign(name), app.canWrite ? null : h("span", { class: "pill dim" }, "read only"));
+  byId("sign-out").hidden = isOpen;
   replace(byId("detail"), loading());
   await app.refresh();
   route();
@@ -216,6 +217,7 @@ document.addEventListener("keydown", (event) => {
   const tab = ["overview", "source", "try", "backtest", "versions"][Number(event.key) - 1];
   // After "j" and "2" in quick succession, the event of the first change of address has not arrived yet.
   if (app.loadedAt !== null && (tab || event.key === "j" || event.key === "k")) route();
+  if (event.key === "n" && app.session && !app.canWrite) toast("Your token may only read, so it cannot add a rule.", "bad");
   if (event.key === "?") showShortcuts();
   else if (event.key === "t") theme(true);
   else if (event.key === "/") list.search();
@@ -223,7 +225,10 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") list.move(-1);
   else if (event.key === "n" && app.canWrite) location.hash = "#/new";
   else if (event.key === "g") location.hash = "#/";
-  else if (tab && app.page) app.page.go(tab);
+  else if (tab && app.page) {
+    app.page.go(tab);
+    app.page.focusPanel();
+  }
   else return;
   event.preventDefault();
 });
@@ -233,6 +238,10 @@ byId("skip").addEventListener("click", (event) => {
   byId("detail").focus();
 });
 byId("theme").addEventListener("click", () => theme(true));
+byId("sign-out").addEventListener("click", () => {
+  setToken(null);
+  location.reload();
+});
 byId("help").addEventListener("click", showShortcuts);
 window.addEventListener("hashchange", route);
 window.addEventListener("beforeunload", (event) => {

@@ -48,6 +48,11 @@ export function waitingTexts(app, versions) {
   return versions.filter((one) => one.timestamp && versions.length > 1 && stateOf(app, one) === "waiting").map((one) => `v${one.version} from ${timeText(one.timestamp)}`);
 }
 
+// The labels without the title and the description, which have places of their own.
+export function otherLabels(rule) {
+  return Object.entries(rule.labels ?? {}).filter(([name]) => name !== "title" && name !== "description");
+}
+
 export class RuleList {
   constructor(app, element) {
     this.app = app;
@@ -69,7 +74,7 @@ export class RuleList {
     this.filter = h("div", { class: "filters", role: "group", "aria-label": "Show" });
     this.rows = h("ul", { class: "rules" });
     this.foot = h("p", { class: "foot" });
-    this.add = h("a", { class: "button primary small", href: "#/new", title: "New rule (n)" }, "New rule");
+    this.add = h("a", { class: "button primary small", href: "#/new", title: "New rule (n)", hidden: true }, "New rule");
     replace(element, h("div", { class: "list-head" }, h("div", { class: "search" }, this.field, this.add), this.filter), this.rows, this.foot);
   }
 
@@ -140,13 +145,14 @@ export class RuleList {
 
   row(rule, state, isCurrent, tab) {
     const { app } = this;
-    const labels = Object.entries(rule.labels ?? {}).slice(0, 3);
+    const labels = otherLabels(rule).slice(0, 3);
     const values = app.series.matches[rule.id];
     const count = app.matches(rule.id);
     const link = h("a", { href: ruleLink(rule.id, tab), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
         rule.version === null || rule.template ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
         values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null),
+      rule.labels?.title ? h("span", { class: "line rule-title" }, foreign(rule.labels.title, "cut")) : null,
       h("span", { class: "line sub" }, h("span", { class: `word ${stateKind(state)}` }, state),
         rule.waiting.map((text) => h("span", { class: "word warn" }, text)),
         rule.shadow === null ? null : h("span", { class: "word info" }, shadowText(rule)),
@@ -168,5 +174,6 @@ export class RuleList {
     const next = at < 0 ? (step > 0 ? 0 : this.ids.length - 1) : Math.min(Math.max(at + step, 0), this.ids.length - 1);
     location.hash = ruleLink(this.ids[next], this.app.page?.tab ?? "overview");
     byId("list").querySelectorAll(".rules a")[next]?.scrollIntoView({ block: "nearest" });
+    byId("detail").focus();
   }
 }

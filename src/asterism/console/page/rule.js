@@ -2,7 +2,7 @@ import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
-import { inUse, shadowOf, stateBadge, stateOf, waitingTexts } from "./list.js";
+import { inUse, otherLabels, shadowOf, stateBadge, stateOf, waitingTexts } from "./list.js";
 import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 import { TryTab } from "./try.js";
@@ -93,6 +93,12 @@ export class RulePage {
     this.panels = {};
     this.drawHead();
     this.choose(tabs.some(([name]) => name === this.tab) ? this.tab : tabs[0][0]);
+    if (this.isNew && this.tab === "source") this.panels.source.editor?.area.focus();
+  }
+
+  // With the next Tab, the first control of the view is reached.
+  focusPanel() {
+    this.panel?.focus();
   }
 
   tabKey(event) {
@@ -163,7 +169,9 @@ export class RulePage {
         write && this.rule.versions.some((one) => one.state === "on") ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
         write && rule.state === "off" ? h("button", { type: "button", class: "primary", onclick: () => this.enable(null) }, "Enable") : null,
         write ? h("button", { type: "button", class: "danger", onclick: () => this.remove(null) }, "Remove") : null),
-      rule && Object.keys(rule.labels ?? {}).length ? h("ul", { class: "labels", "aria-label": "Labels" }, Object.entries(rule.labels).map(([name, value]) =>
+      rule?.labels?.title ? h("p", { class: "rule-title" }, foreign(rule.labels.title)) : null,
+      rule?.labels?.description ? h("p", { class: "description" }, foreign(rule.labels.description)) : null,
+      rule && otherLabels(rule).length ? h("ul", { class: "labels", "aria-label": "Labels" }, otherLabels(rule).map(([name, value]) =>
         h("li", { class: "label" }, foreign(name, "label-name"), foreign(value)))) : null,
       isOutdated ? h("p", { class: "notice" }, "This rule has changed in the meantime. ", h("button", { type: "button", onclick: () => this.reload() }, "Reload")) : null);
   }
@@ -186,7 +194,15 @@ export class RulePage {
     this.timer = setTimeout(() => this.check(), DEBOUNCE);
   }
 
+  // Puts another text into the editor.
+  rewrite(text) {
+    this.text = text;
+    if (this.panels.source?.editor) this.panels.source.editor.text = text;
+    this.edited(text);
+  }
+
   async check() {
+    clearTimeout(this.timer);
     this.checks?.abort();
     this.checks = new AbortController();
     const text = this.text;
@@ -217,7 +233,8 @@ export class RulePage {
     this.panels.source?.drawSave();
     try {
       const based = this.template ?? this.rule;
-      const done = await post("/api/save", { text: this.text, tag: this.checked.id === based.id ? based.tag : null });
+      const done = await post("/api/save", { text: this.text, tag: this.checked.id === based.id ? based.tag : null, comment: this.comment || null });
+      this.comment = "";
       toast(done.done.join("; ") || "nothing has changed");
       this.saved = this.text;
       await this.app.refresh();
@@ -317,6 +334,11 @@ function back() {
   return h("a", { class: "back", href: "#/" }, h("span", { "aria-hidden": "true" }, "←"), " All rules");
 }
 
+function changedText(rule) {
+  const by = rule.changedBy ? `by ${rule.changedBy}` : "";
+  return [rule.changedAt ? timeText(rule.changedAt) : "", by].filter(Boolean).join(" ") + (rule.comment ? `: ${rule.comment}` : "") || null;
+}
+
 function costText({ states, conditions, bound }) {
   return [`${plural(states, "state")}, ${plural(conditions, "condition")}. `, bound === null ? h("b", { class: "warning" }, "Nothing bounds the partial matches of a key.") : ["Partial matches are bounded by ", foreign(bound), "."]];
 }
@@ -331,7 +353,7 @@ function example(session) {
   return `id: my-rule
 version: 1
 labels:
-  owner: ""
+  title: ""
   severity: low
 sql: |
 ${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}  ORDER BY ${quoted(time)}
@@ -373,7 +395,7 @@ class OverviewTab {
         ["What", rule.summary], ["Key", rule.error ? null : rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
-        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed by", rule.changedBy], ["Stored in", rule.where],
+        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed", changedText(rule)], ["Stored in", rule.where],
         ["Shadow", shadowOf(page.rule.versions)?.summary],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.template ? templateView(page.template, page.id) : null,
@@ -439,6 +461,7 @@ class SourceTab {
       page.edited(page.saved);
     } }, "Revert");
     this.note = h("span", { class: "note" });
+    this.comment = h("input", { type: "text", class: "comment", maxlength: "1000", "aria-label": "What changes, for the list of versions", placeholder: "What changes, and why", oninput: () => { page.comment = this.comment.value; } });
     this.preview = h("figure", { class: "drawing" });
     this.words = h("pre", { class: "explanation" });
     this.cost = h("p", { class: "cost" });
@@ -446,7 +469,7 @@ class SourceTab {
     const conditions = Object.entries(page.app.status?.conditions ?? {});
     this.conditions = conditions.length ? h("details", {}, h("summary", {}, "Conditions of the query"), h("ul", { class: "columns" }, conditions.map(([name, types]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, types))))) : null;
     this.element = h("div", { class: "source-tab" },
-      h("div", { class: "toolbar" }, this.button, this.revert, this.note),
+      h("div", { class: "toolbar" }, this.button, this.comment, this.revert, this.note),
       h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns, this.conditions ?? ""))));
     this.checkedNow();
     page.app.columns().then((columns) => {
@@ -486,6 +509,7 @@ class SourceTab {
     this.button.textContent = page.isSaving ? "Saving …" : effect ? words[effect.effect] : "Save";
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
+    this.comment.hidden = !page.canEdit || !page.isChanged;
     const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
     this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";

@@ -11,7 +11,7 @@ export class VersionsTab {
       [`Version ${one.version}${{ on: ", in use", shadow: ", shadow" }[one.state] ?? ""}`, () => one.text]);
     this.earlier = [];
     this.chosen = this.preset();
-    const table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", "By", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
+    const table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", "Changed", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
       h("tbody", {}, page.rule.versions.map((one) => this.row(one)))));
     this.selects = h("div", { class: "toolbar" });
     this.view = h("div", {});
@@ -56,7 +56,8 @@ export class VersionsTab {
     const use = { shadow: null, waiting: null, older: "Go back to it" }[one.state];
     const several = page.rule.versions.length > 1;
     return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state), one.state === "waiting" ? ` from ${timeText(one.timestamp)}` : null),
-      h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
+      h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary), one.comment ? h("p", { class: "hint" }, foreign(one.comment)) : null),
+      h("td", {}, one.changedAt ? h("time", {}, timeText(one.changedAt)) : null, one.changedBy ? [" by ", foreign(one.changedBy)] : null),
       h("td", { class: "actions" }, one.state === "shadow" && write ? h("button", { type: "button", onclick: () => page.promote() }, "Promote") : null,
         write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.use(one) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,
         write && several ? h("button", { type: "button", class: "danger quiet", onclick: () => page.remove(one.version) }, "Remove", h("span", { class: "hidden" }, ` version ${one.version}`)) : null));

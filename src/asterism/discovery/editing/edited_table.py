@@ -59,8 +59,9 @@ class _Target:
         return sa.and_(self.column("id") == rule.id, sa.cast(version, sa.Text) == rule.item["row"]["version"])
 
     def _changed(self, by: str | None) -> dict[str, Any]:
-        """The value that records who changes a row, if the table has a column for it."""
-        return {"changed_by": by} if "changed_by" in self.form.names else {}
+        """The values that record who changes a row, and when, if the table has columns for them."""
+        values = {"changed_by": by, "changed_at": datetime.now(UTC)}
+        return {name: value for name, value in values.items() if name in self.form.names}
 
     def save(self, before: RuleSet, after: RuleSet) -> None:
         known = {rule.number: rule for rule in before.rules}
@@ -75,6 +76,7 @@ class _Target:
                     ("enabled", rule.enabled, known[number].enabled),
                     ("shadow", rule.shadow, known[number].shadow),
                     ("withdrawn", rule.withdrawn, known[number].withdrawn),
+                    ("tests", _field(rule, "tests"), _field(known[number], "tests")),
                 )
                 if value != former
             }
@@ -113,6 +115,9 @@ class _Target:
             "enabled": without_flag(item)[1],
             **self._changed(item.get("changedBy") or self.by),
         }
+        for name in ("comment", "tests"):  # like the author, they are not stored in a table without the column
+            if name in self.form.names:
+                values[name] = item.get(name) or None
         # A column may be missing if its value is the default.
         usual = {"timed_out": False, "shadow": False, "enabled": True}
         wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
@@ -218,7 +223,7 @@ class SqlRules(KeptRules):
             ((_item_in(row), _withdrawn(row)) for row in form.rows(connection, ids)), key=lambda row: _order(row[0])
         )
         rules = (StoredRule(item, self.table, number, withdrawn) for number, (item, withdrawn) in enumerate(rows))
-        return RuleSet(tuple(rules), self.table, keeps_versions=True)
+        return RuleSet(tuple(rules), self.table, keeps_versions=True, keeps_tests="tests" in form.names)
 
 
 def _number(rule: Rule) -> int:
@@ -247,6 +252,10 @@ def _withdrawn(row: Row) -> bool | None:
 def _order(item: Mapping[str, Any]) -> tuple[str, int, str]:
     version = item.get("version")
     return item.get("id") or "", -1 if version is None else version, json.dumps(item)
+
+
+def _field(rule: StoredRule, name: str) -> Any:
+    return rule.item.get(name) or None
 
 
 def _in_column(item: Mapping[str, Any], name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+from contextlib import suppress
 from pathlib import Path
 
 from asterism.arguments import expect_string
@@ -40,3 +42,10 @@ def rules_at(
         return FileRules(Path(source), new_file)
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
     return SqlRules(Database(parsed_url(source)), table, by)
+
+
+def local_user() -> str | None:
+    """The name of the user of this process, who makes changes; None: a container may run as a user without a name."""
+    with suppress(KeyError, OSError):
+        return getpass.getuser()
+    return None

@@ -135,7 +135,7 @@ def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in fields.items()
-        if value not in (None, False, [], {}) and name not in ("version", "changedBy", "shadow")
+        if value not in (None, False, [], {}) and name not in ("version", "changedBy", "changedAt", "comment", "shadow")
     }
 
 
@@ -202,6 +202,7 @@ class RuleSet:
     :param where: the document or table to which rules are added that it does not have in another one
     :param is_folder: whether it is a folder instead, so that no rules can be added
     :param keeps_versions: whether the versions that others have replaced stay, as in a table
+    :param keeps_tests: whether the place stores the tests of rules; a table may have no column for them
 
     >>> rules, _ = RuleSet().add([Addition({"id": "a", "version": 1}, PatternProcessor("a", 1, sql="PATTERN (A)"))])
     >>> rules, done = rules.disable(["a"])
@@ -213,6 +214,7 @@ class RuleSet:
     where: str = ""
     is_folder: bool = False
     keeps_versions: bool = False
+    keeps_tests: bool = True
 
     @classmethod
     def of(cls, items: Iterable[Any], where: str, **options: bool) -> RuleSet:
@@ -501,7 +503,10 @@ class _Draft:
         is_leaving = (new.id, False) in leaving
         for at, rule in same.items():
             if new.is_there(rule.item, rule.enabled):
-                return f"{new} already exists"
+                if not self.before.keeps_tests or new.item.get("tests") == rule.item.get("tests"):
+                    return f"{new} already exists"
+                self.put(at, {**rule.item, "tests": new.item.get("tests") or []})
+                return f"{new}: tests changed"
             if new.shadow and not is_leaving and any(rule is used_rule for used_rule in in_force):
                 raise new.in_force(versioned=True)
             if not new.shadow and rule.shadow:  # it is promoted

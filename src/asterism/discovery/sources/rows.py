@@ -1,4 +1,7 @@
-"""Pattern processors in rows of a table: every value is a string, or None for NULL."""
+"""Pattern processors in rows of a table: every value is a string, or None for NULL.
+
+See docs/decisions/0149 for the columns that no query reads.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from asterism.discovery.sources.polling import Items
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import point_in_time
 from asterism.rules.definition.rule_templates import json_in
+from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
 
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "constructor_params"}
+LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "comment", "tests", "constructor_params"}
 """The columns that may contain long strings."""
 MAX_SHORT = 1_000  # characters in the other columns
 
@@ -115,8 +119,22 @@ def item_of(row: Row) -> dict[str, Any]:
         "parameters": _object(row, "parameters"),
         "rows": _object(row, "rows"),
         "changedBy": row.get("changed_by") or None,
+        **_notes(row),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _notes(row: Row) -> dict[str, Any]:
+    """The fields that no query reads. A table that was made before they were known may have such columns with anything else."""
+    notes: dict[str, Any] = {"comment": (row.get("comment") or "")[:MAX_SHORT] or None}
+    with suppress(PatternProcessorError):
+        changed_at = _number_or_text(row.get("changed_at"))
+        notes["changedAt"] = changed_at if point_in_time(changed_at, "changed_at") is not None else None
+    with suppress(PatternProcessorError):
+        tests = _object(row, "tests")
+        read_tests(tests)
+        notes["tests"] = tests or None
+    return notes
 
 
 def version_of(row: Row) -> int:

@@ -57,7 +57,7 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "shadow", "labels", "changedBy", "tests", "sigma", "eql",
+    "expires", "shadow", "labels", "changedBy", "changedAt", "comment", "tests", "sigma", "eql",
 )  # fmt: skip
 _NOT_DEFINING = ("labels", "expires", "shadow")
 """The fields of the JSON form that can change without a new version."""
@@ -332,7 +332,8 @@ class PatternProcessor:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Create a processor from its JSON form, which is not trusted. Its tests are checked, but are not part of it.
+        """Create a processor from its JSON form, which is not trusted. Its tests, ``changedAt`` and ``comment`` are checked, but
+        are not part of it.
 
         :raises PatternProcessorError: a field is missing, unknown or of another type
         :raises PatternError: the pattern is invalid
@@ -350,6 +351,9 @@ class PatternProcessor:
             if fields.get(name) is not None and not isinstance(fields[name], kind):
                 raise PatternProcessorError(f"{name} must be {what}")
         read_tests(fields.get("tests"))
+        point_in_time(fields.get("changedAt"), "changedAt")
+        if fields.get("comment") is not None and not _is_string(fields["comment"], MAX_LABEL):
+            raise PatternProcessorError(f"comment must be a string of 1 to {MAX_LABEL:,} characters")
         if fields.get("sigma") is not None:
             fields = _with_sigma(fields)
         if fields.get("eql") is not None:

@@ -58,7 +58,19 @@ _OPERAND_HINT = "price > :limit"
 _ROW_FIELDS = ("id", "enabled", "shadow", "changedBy", "tests")
 _COLUMNS = {"id": "id", "enabled": "enabled", "shadow": "shadow", "changedBy": "changed_by"}
 """The fields of a row, and their columns in a table."""
-_NOT_VERSIONED = ("id", "version", "labels", "expires", "enabled", "changedBy", "tests", "parameters", "rows")
+_NOT_VERSIONED = (
+    "id",
+    "version",
+    "labels",
+    "expires",
+    "enabled",
+    "changedBy",
+    "changedAt",
+    "comment",
+    "tests",
+    "parameters",
+    "rows",
+)
 """The fields of a rule on which its version does not depend."""
 _UNQUOTED = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _ROWS_HINT = (
