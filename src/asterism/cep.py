@@ -174,6 +174,7 @@ class CEP(metaclass=PythonNames):
         *,
         key_groups: int | None = ...,
         examples: int = ...,
+        label: str | None = ...,
         **options: Unpack[ProcessorOptions],
     ) -> Backtest[DataFrame]: ...
 
@@ -186,6 +187,7 @@ class CEP(metaclass=PythonNames):
         *,
         key_groups: int | None = ...,
         examples: int = ...,
+        label: str | None = ...,
         **options: Unpack[ProcessorOptions],
     ) -> Backtest[pa.Table]: ...
 
@@ -197,6 +199,7 @@ class CEP(metaclass=PythonNames):
         *,
         key_groups: int | None = None,
         examples: int = 3,
+        label: str | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> Backtest[Any]:
         """Run rules over a table of history, and compare their matches with those of other rules.
@@ -211,6 +214,9 @@ class CEP(metaclass=PythonNames):
         :param key_groups, options: as for :meth:`pattern_processors`
         :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
             that were removed
+        :param label: a column, BOOLEAN or a number, of the events that the rules are to find, such as ``is_fraud``. The report
+            then has the precision and the recall of each rule: a match is true if an event of its key, from its first to its last
+            one, has the label, and an event is found if it is in a match so. A label needs an event time. None: no label.
         :raises PatternProcessorError: the rules cannot be read
         :raises StreamDefinitionError: an argument is invalid
 
@@ -218,6 +224,6 @@ class CEP(metaclass=PythonNames):
         """
         check_stream(stream, key_groups)
         backtest: Backtest[Any] = module_of(stream.host, _PATTERNS).backtest(
-            stream, rules, against, key_groups=key_groups, examples=examples, **options
+            stream, rules, against, key_groups=key_groups, examples=examples, label=label, **options
         )
         return backtest

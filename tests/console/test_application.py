@@ -100,7 +100,7 @@ def test_every_route_needs_its_right(rules: Path, tmp_path: Path) -> None:
     backtests = Backtests(WorkerProcess("", {}))
     client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json"), status=status, backtests=backtests))
     routes = every_route(client.application)
-    assert len(routes) == 35
+    assert len(routes) == 37
     before = rules.read_bytes()
     for method, path, right in routes:
         body = {} if method in ("POST", "PUT") else None
@@ -253,8 +253,14 @@ class NoBacktest(WorkerProcess):
 def test_a_field_of_a_backtest_can_be_anything(rules: Path) -> None:
     with closing(Backtests(NoBacktest())) as backtests:
         client = Asker(application(str(rules), backtests=backtests))
-        for path, field in (("", "text"), ("", "id"), ("/state", "job"), ("/cancel", "job")):
-            usual: dict[str, Any] = {} if path else {"id": "pair", "text": json.dumps(rule(version=2))}
+        page: dict[str, dict[str, Any]] = {
+            "/matches": {"job": 1, "from": 0, "count": 9},
+            "/download": {"job": 1, "format": "csv"},
+        }
+        fields = [("", "text"), ("", "id"), ("", "label"), ("/state", "job"), ("/cancel", "job")]
+        fields += [(path, field) for path, usual in page.items() for field in (*usual, "difference", "true")]
+        for path, field in fields:
+            usual: dict[str, Any] = page.get(path, {}) if path else {"id": "pair", "text": json.dumps(rule(version=2))}
             for value in ANYTHING:
                 status, answer = client.ask("POST", f"/api/backtest{path}", usual | {field: value})
                 assert status < 500 or answer["error"]["message"] == "too many backtests wait", (path, value, answer)

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from asterism.cli.rules.backtest_worker import BacktestHandler
+from asterism.console.found_matches import csv_of, page_of, write_matches
 from asterism.console.samples import SampleSettings
 from asterism.errors import AsterismError
 from tests.console.kit import EVENTS, HOSTILE, graph
@@ -21,7 +24,8 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
     rows += [
         {"ts": f"2026-02-01 12:00:0{n}", "user": HOSTILE, "kind": kind, "price": str(n)} for n, kind in enumerate("ab")
     ]
-    (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    labelled_rows = [{**row, "is_bad": row["kind"] == "b"} for row in rows]
+    (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, labelled_rows)))
     (tmp_path / "users.csv").write_text("name,is_watched\nann,false\n")
     lookups = (("users", str(tmp_path / "users.csv"), "name=user"),)
     handler = BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts", lookups=lookups))
@@ -40,6 +44,14 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
             "events": [], "moreEvents": 0, "measures": {"price": "3"},
         }
     ]  # fmt: skip
+    file = tmp_path / "matches.parquet"
+    labelled = handler(request | {"label": "is_bad", "file": str(file)}, progress.append)
+    assert (labelled["labelled"], labelled["kept"], labelled["rule"]["true_matches"]) == (2, 2, 1)
+    assert labelled["daily"] == [["2026-01-31", 0, 1], ["2026-02-01", 1, 1]]
+    assert [(one["difference"], one["true"]) for one in page_of(file, {}, 0, 9)["matches"]] == [
+        ("removed", True),
+        ("kept", True),
+    ]
     alone = handler({"rule": graph(), "against": None}, progress.append)
     assert (alone["compared"], alone["rule"]["matches"]) == (False, 2)
     assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
@@ -48,3 +60,35 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
     handler = BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch"))
     with pytest.raises(AsterismError, match="nosuch"):
         handler(request, progress.append)
+
+
+def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": "r", "difference": ("added", "kept")[n % 2], "processor_version": 1, "key": [f"k{n}", None][: 1 + n % 2],
+            "start_time": 100 - n, "end_time": 100, "measures": [("n", str(n)), ("key", "=1")],
+        }
+        for n in range(5)
+    ]  # fmt: skip
+    kind = pa.map_(pa.string(), pa.string())
+    kinds = {
+        "id": pa.string(),
+        "difference": pa.string(),
+        "processor_version": pa.int64(),
+        "key": pa.list_(pa.string()),
+    }
+    kinds |= {"start_time": pa.int64(), "end_time": pa.int64(), "measures": kind}
+    table = pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+    file = tmp_path / "m.parquet"
+    assert write_matches(file, table, [True, False, True, False, True]) == 5
+    page = page_of(file, {"difference": "added", "true": True}, 1, 1)
+    assert page == {
+        "of": 3, "matches": [{"difference": "added", "version": 1, "key": ["k2"], "start": "98", "end": "100", "true": True,
+                              "measures": {"n": "2", "key_": "=1"}}],
+    }  # fmt: skip
+    lines = csv_of(file).decode().splitlines()
+    assert lines[0] == '"difference","version","key","start","end","true","n","key_"'
+    assert lines[1].startswith('"added",1,"k4","96"')
+    assert pq.read_table(file).num_rows == len(lines) - 1
+    assert write_matches(file, table.slice(0, 0), None) == 0
+    assert page_of(file, {}, 0, 10) == {"matches": [], "of": 0}

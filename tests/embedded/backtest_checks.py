@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from asterism import Backtest, Pattern, PatternProcessor
+from asterism.errors import AsterismError
 from tests.embedded.rule_cases import OTHERS, RULES, chain
 
 DAY = 86_400
@@ -104,6 +106,41 @@ def check_processing_time_has_no_days(ran: Ran) -> None:
     assert (one["matches_per_day"], one["most_in_a_day"]) == (None, None)
 
 
+def check_labels_and_days(ran: Ran) -> None:
+    """*item* is the label. The events of a key from the first to the last one of a match count, whether they are in it or not."""
+    events = [
+        (1, "ann", 0, "a"), (2, "ann", 1, "x"), (3, "ann", 0, "b"), (4, "ann", 2, "x"), (5, "bob", 0, "a"), (6, "bob", 0, "b"),
+        (7, "ann", 0, "a"), (DAY + 8, "ann", 0, "b"), (DAY + 9, "bob", 0, "a"), (DAY + 9, "bob", 1, "b"), (None, "bob", 1, "b"),
+    ]  # fmt: skip
+    pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'")
+    pairs, short = PatternProcessor("r", 2, pattern), PatternProcessor("r", 1, chain("a", "b"))
+    clause = "PARTITION BY user MEASURES A.ts AS t PATTERN (A X*? B) DEFINE A AS kind = 'a', B AS kind = 'b'"
+    report = ran([pairs, PatternProcessor("sql", 1, sql=clause)], [short], events=events, label="item")
+    assert (report.label, report.labelled) == ("item", 3)
+    one, two = report.summary.to_pylist()
+    assert (one["matches"], one["true_matches"], one["precision"], one["found"]) == (4, 2, 0.5, 2)
+    assert one["recall"] == pytest.approx(2 / 3)
+    assert (one["old_matches"], one["old_true_matches"], one["old_found"]) == (3, 2, 2)
+    assert [two[name] for name in ("matches", "true_matches", "found")] == [4, 2, 2]
+    days = [dt.date(1970, 1, 1), dt.date(1970, 1, 2)]
+    rule = report.rules[0]
+    assert rule.new is not None
+    assert rule.old is not None
+    assert (rule.new.daily, rule.old.daily) == (
+        dict(zip(days, (2, 2), strict=True)),
+        dict(zip(days, (2, 1), strict=True)),
+    )
+    assert report.where("precision < 0.6 AND old_precision > 0.6") == ["r"]
+    wrong = [
+        ("kind", "ts", "must be a BOOLEAN or a number"),
+        ("item", None, "needs an event time"),
+        ("none", "ts", "none"),
+    ]
+    for bad, time, problem in wrong:
+        with pytest.raises(AsterismError, match=problem):
+            ran([pairs], events=events, label=bad, time=time)
+
+
 CHECKS: dict[str, Callable[[Ran], None]] = {
     "stages do not matter and events of one time do": check_stages_do_not_matter_and_events_of_one_time_do,
     "matches with the same events count each": check_matches_with_the_same_events_count_each,
@@ -111,4 +148,5 @@ CHECKS: dict[str, Callable[[Ran], None]] = {
     "a shadow is compared with the version in force": check_a_shadow_is_compared_with_the_version_in_force,
     "events without a time and without rules": check_events_without_a_time_and_without_rules,
     "processing time has no days": check_processing_time_has_no_days,
+    "labels and days": check_labels_and_days,
 }

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
+from asterism.console.found_matches import MAX_PAGE, csv_of, page_of
 from asterism.console.rule_texts import with_fields
 from asterism.console.rule_views import MAX_COMMENT, ConsoleRules, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
@@ -129,6 +130,8 @@ class ConsoleApplication(RuleApplication):
             "/api/rollback": {"POST": Route(write, self._roll_back, MAX_BODY)},
             "/api/backtest": {"POST": Route(write, self._backtest, MAX_BODY)},
             "/api/backtest/state": {"POST": Route(read, self._backtest_state, MAX_BODY)},
+            "/api/backtest/matches": {"POST": Route(read, self._backtest_matches, MAX_BODY)},
+            "/api/backtest/download": {"POST": Route(read, self._backtest_download, MAX_BODY)},
             "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel, MAX_BODY)},
         }
         resources = RuleResources(source, self._known_status)
@@ -359,14 +362,37 @@ class ConsoleApplication(RuleApplication):
 
     def _backtest(self, call: AuthorizedCall) -> Answer:
         backtests = self._known_backtests()
-        item = self._valid_rule(_Fields.of(call))
+        fields = _Fields.of(call)
+        item, label = self._valid_rule(fields), fields.optional_text("label")
         against = self.source.used(str(item["id"]))
-        request = {"rule": item, "against": None if against is None else without_flag(against)[0]}
+        request = {"rule": item, "against": None if against is None else without_flag(against)[0], "label": label}
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
         return json_answer(job.to_dict(), 202)
 
     def _backtest_state(self, call: AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().get(_Fields.of(call).number("job")).to_dict(), 200)
+
+    def _backtest_matches(self, call: AuthorizedCall) -> Answer:
+        """Some matches of a backtest."""
+        fields = _Fields.of(call)
+        wanted = {name: fields.values[name] for name in ("difference", "true") if fields.values.get(name) is not None}
+        if not isinstance(wanted.get("difference", ""), str) or not isinstance(wanted.get("true", True), bool):
+            raise AnswerError(422, "difference must be a string, and true must be true or false")
+        start, count = fields.number("from"), fields.number("count")
+        if start < 0 or not 1 <= count <= MAX_PAGE:
+            raise AnswerError(422, f"count must be from 1 to {MAX_PAGE:,}, and from at least 0")
+        file = self._known_backtests().matches(fields.number("job"))
+        return json_answer(page_of(file, wanted, start, count), 200)
+
+    def _backtest_download(self, call: AuthorizedCall) -> Answer:
+        """All matches of a backtest, as a file."""
+        fields = _Fields.of(call)
+        format, file = fields.text("format"), self._known_backtests().matches(fields.number("job"))
+        if format == "csv":
+            return Answer(HTTPStatus.OK, csv_of(file), {"Content-Type": "text/csv; charset=utf-8"})
+        if format == "parquet":
+            return Answer(HTTPStatus.OK, file.read_bytes(), {"Content-Type": "application/vnd.apache.parquet"})
+        raise AnswerError(422, "format must be csv or parquet")
 
     def _backtest_cancel(self, call: AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)

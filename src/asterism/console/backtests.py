@@ -1,4 +1,4 @@
-"""Backtests as jobs: one runs at a time, in a separate process that has Spark, and a few wait."""
+"""Backtests as jobs: one runs at a time, in a separate process, and a few wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from asterism.console.worker import WorkerProcess
@@ -53,6 +55,7 @@ class Backtests:
 
     def __init__(self, worker: WorkerProcess) -> None:
         self._worker = worker
+        self._folder: TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
         self._jobs: dict[int, BacktestJob] = {}
         self._numbers = itertools.count(1)
@@ -64,11 +67,15 @@ class Backtests:
         with self._lock:
             if sum(job.state == WAITING for job in self._jobs.values()) >= MAX_WAITING:
                 raise AnswerError(503, "too many backtests wait", "cancel one, or try again later", Retry_After="30")
-            job = BacktestJob(next(self._numbers), rule, version, author, request)
+            number = next(self._numbers)
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="asterism-backtests-", ignore_cleanup_errors=True)
+            job = BacktestJob(number, rule, version, author, {**request, "file": str(self._file(number))})
             self._jobs[job.number] = job
             finished = [number for number, kept in self._jobs.items() if kept.state not in (WAITING, RUNNING)]
             for number in finished[: max(len(self._jobs) - MAX_KEPT, 0)]:
                 del self._jobs[number]
+                self._file(number).unlink(missing_ok=True)
             self._queue.put(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="asterism-console-backtests", daemon=True)
@@ -85,6 +92,20 @@ class Backtests:
             )
         return job
 
+    def _file(self, number: int) -> Path:
+        assert self._folder is not None, "a job was submitted"
+        return Path(self._folder.name) / f"{number}.parquet"
+
+    def matches(self, number: int) -> Path:
+        """The file with all matches of a backtest.
+
+        :raises PatternProcessorError: there is no such job, or it has no result
+        """
+        file = self._file(self.get(number).number)
+        if not file.exists():
+            raise PatternProcessorError(f"the backtest {number} has no matches to show")
+        return file
+
     def cancel(self, number: int) -> BacktestJob:
         job = self.get(number)
         with self._lock:  # while it is held, the next job cannot begin
@@ -97,6 +118,8 @@ class Backtests:
     def close(self) -> None:
         self._queue.put(None)
         self._worker.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _work(self) -> None:
         while True:

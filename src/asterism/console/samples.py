@@ -23,13 +23,10 @@ from asterism.columns.schemas import schema_of
 from asterism.columns.time import time_text
 from asterism.discovery.sources.lookup_sources import lookups_of, source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
-from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope
-from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
+from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.clause.reading import read
-from asterism.rules.binding.binding import selector_of
 from asterism.rules.binding.clauses import clause_of
 from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
@@ -38,6 +35,7 @@ from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.sets.set_store import SingleSetStore
+from asterism.streams.evidence import key_texts, keys_of_events
 from asterism.testing.rule_harness import number_column, rows_of_matches, run_rule_test
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, nowhere, text_of
@@ -46,7 +44,7 @@ from asterism.trace.row_patterns import trace_rows
 
 _UNKNOWN = re.compile(r"unknown column '([^']*)'")
 _ONE_ROW = re.compile(r"\bONE\s+ROW\s+PER\s+MATCH\b", re.IGNORECASE)
-_BEFORE_PATTERN = re.compile(r"\b((?:AFTER\s+MATCH\b|PATTERN\s*\())", re.IGNORECASE)
+_BEFORE_PATTERN = re.compile(r"\b(?:ONE\s+ROW\s+PER\s+MATCH\b|AFTER\s+MATCH\b|PATTERN\s*\()", re.IGNORECASE)
 MAX_TEXT = 1_000_000
 MAX_EVENTS = 2_000
 MAX_COLUMNS = 200
@@ -173,7 +171,7 @@ class Samples:
         of, begin = events.num_rows, 0
         if rule is not None:
             events = self._looked_up(events)
-            keys = _keys_of(rule, events, self.settings.keys)
+            keys = keys_of_events(rule, events, self.settings.keys)
             if key is not None:
                 wanted = key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0]
                 events = events.filter(pc.equal(keys, wanted))
@@ -228,12 +226,12 @@ class Samples:
         # Columns without values are those that the sample does not have.
         shown = events.select([name for name in events.column_names if events[name].null_count < events.num_rows])
         semantics = Semantics(settings.semantics)
-        keys = _keys_of(rule, events, settings.keys)
+        keys = keys_of_events(rule, events, settings.keys)
         response: dict[str, Any] = {
             "columns": [[field.name, name_of(field.type)] for field in shown.schema],
             "time": time,
             "rows": [[_cell(value) for value in row.values()] for row in shown.to_pylist()],
-            "key": list(_key_of(rule, settings.keys)),
+            "key": list(key_texts(rule, settings.keys)),
             "rowKeys": [key_values(encoded_key) for encoded_key in keys.to_pylist()],
         }
         response["missing"] = (
@@ -515,41 +513,45 @@ def _add_events(
     time: str | None,
     semantics: Semantics,
 ) -> None:
-    """Add the events to matches of a clause that has one row for each match, from the same clause with all rows."""
+    """Add the events to the matches of a clause that has one row for each match, from the same clause with all rows."""
     assert rule.sql is not None
-    if any(match["events"] for match in matches) or not matches:
+    if not matches or any(match["events"] for match in matches):
         return
-    one, rest = (
-        _ONE_ROW.subn("ALL ROWS PER MATCH", rule.sql, 1),
-        _BEFORE_PATTERN.subn(r"ALL ROWS PER MATCH \1", rule.sql, 1),
-    )
-    text, found = one if one[1] else rest
-    if not found:
+    text = _with_all_rows(rule.sql)
+    if text is None:
         return
     try:
-        full, _ = numbered_matches(replace(rule, sql=text), events, keys, time, semantics)
+        rows, _ = numbered_matches(replace(rule, sql=text, suppress=None), events, keys, time, semantics)
     except AsterismError:
         return  # not every clause can be written so
-    fields = ("key", "start", "end")
-    if [[match[name] for name in fields] for match in full] == [[match[name] for name in fields] for match in matches]:
-        for match, with_events in zip(matches, full, strict=True):
-            match["events"] = with_events["events"]
+    of_match: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        of_match.setdefault(_extent(row), []).extend(row["events"])
+    extents = Counter(map(_extent, matches))
+    for match in matches:
+        if extents[_extent(match)] == 1:  # of several with the same extent, the events are not known
+            match["events"] = of_match.get(_extent(match), [])
 
 
-def _key_of(rule: PatternProcessor, keys: Sequence[str]) -> Sequence[str]:
-    """The key of a rule as expressions."""
-    if rule.sql is not None:
-        partition = [column.expression.text for column in read(rule.sql).partition_by]
-        return partition or selector_of(rule, keys).expressions
-    return selector_of(rule, keys).expressions
+def _extent(match: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(match["key"]), match["start"], match["end"]
 
 
-def _keys_of(rule: PatternProcessor, events: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each event its key, as a string."""
-    vectorized, scope = Vectorized(events.schema), Scope(events.schema)
-    numbers = [vectorized.add(scope.resolve(parse(text), text), text) for text in _key_of(rule, keys)]
-    values = vectorized.evaluate(events) if numbers else []
-    return key_strings([values[number] for number in numbers], events.num_rows)
+def _with_all_rows(sql: str) -> str | None:
+    """A clause with ALL ROWS PER MATCH and without measures, whose names could be those of columns; None: it has other rows."""
+    clause = read(sql)
+    if clause.rows is not RowsPerMatch.ONE:
+        return None
+    begin, end = 0, 0
+    if clause.measures:
+        first, last = clause.measures[0].expression, clause.measures[-1].expression
+        begin, end = sql.upper().rfind("MEASURES", 0, first.start), last.start + len(last.text)
+    following = _BEFORE_PATTERN.search(sql, end)
+    if begin < 0 or following is None:
+        return None
+    begin = begin if clause.measures else following.start()
+    rest = _ONE_ROW.sub("", sql[following.start() :], count=1)
+    return f"{sql[:begin]}ALL ROWS PER MATCH {rest}"
 
 
 def _traced(

@@ -71,6 +71,7 @@ def backtest(
     *,
     key_groups: int | None,
     examples: int,
+    label: str | None,
     **options: Unpack[ProcessorOptions],
 ) -> Backtest[pa.Table]:
     """See :meth:`asterism.CEP.backtest`."""
@@ -79,7 +80,9 @@ def backtest(
 
     expect_options("backtest", options, ProcessorOptions)
     rule_arguments, lookups = rule_options(stream, stream.df.schema, options)
-    return of_rules.backtest(stream, rules, against, rule_arguments, lookups, key_groups=key_groups, examples=examples)
+    return of_rules.backtest(
+        stream, rules, against, rule_arguments, lookups, key_groups=key_groups, examples=examples, label=label
+    )
 
 
 class ArrowPatternStream(PatternStream[pa.Table]):

@@ -29,6 +29,7 @@ from asterism.rules.publishing.lookup_watch import DefinedLookup
 from asterism.rules.sets.set_store import FolderStore, SingleSetStore
 from asterism.streams import backtests
 from asterism.streams.backtests import ID, MIXED, PAIRED, SHARED, Backtest, CountedMatches, match_of
+from asterism.streams.evidence import Daily, LabelledEvents, Spans, labelled_events, spans_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import PatternProcessorStream
 from asterism.streams.run_options import RunOptions
@@ -110,6 +111,7 @@ def backtest(
     *,
     key_groups: int | None,
     examples: int,
+    label: str | None,
 ) -> Backtest[pa.Table]:
     """See :meth:`asterism.CEP.backtest`."""
     check_table(stream)
@@ -119,7 +121,7 @@ def backtest(
     ) -> _ArrowResults:
         return _ArrowResults(stream, operator, run_rules(operator, store, stream, key_groups), rows)
 
-    return backtests.backtest(stream.df.schema, rules, against, options, lookups, run, examples=examples)
+    return backtests.backtest(stream.df.schema, rules, against, options, lookups, run, examples=examples, label=label)
 
 
 class _ArrowResults:
@@ -193,6 +195,25 @@ class _ArrowResults:
     def differences(self) -> Mapping[tuple[str, str], int]:
         counted = self.matches.group_by(["id", "difference"]).aggregate([([], "count_all")])
         return {(row["id"], row["difference"]): row["count_all"] for row in counted.to_pylist()}
+
+    def daily(self) -> Daily:
+        if self._stream.time is None:
+            return {}
+        rows = self.matches.select(["id", "difference"])
+        days = self._time.to_micros(self.matches.column("end_time")).to_numpy() // DAY
+        counted = rows.append_column("day", pa.array(days)).group_by(["id", "difference", "day"])
+        daily: dict[tuple[str, str], dict[int, int]] = {}
+        for row in counted.aggregate([([], "count_all")]).to_pylist():
+            daily.setdefault((row["id"], row["difference"]), {})[row["day"]] = row["count_all"]
+        return daily
+
+    def spans(self) -> Spans:
+        assert self._stream.time is not None
+        return spans_of(self.matches, self._stream.time, self._stream.df.schema)
+
+    def labelled(self, label: str) -> LabelledEvents:
+        assert self._stream.time is not None
+        return labelled_events(self._stream.df, label, self._stream.keys, self._stream.time)
 
     def examples(self, most: int, *, compared: bool) -> Mapping[str, tuple[BacktestMatch, ...]]:
         rows = self.matches.append_column("row", pa.array(np.arange(self.matches.num_rows)))

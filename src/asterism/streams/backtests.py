@@ -38,6 +38,16 @@ from asterism.rules.sets.discovery_status import REFUSED
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import SingleSetStore
 from asterism.rules.sets.sets import ProcessorSet
+from asterism.streams.evidence import (
+    NEW_SIDE,
+    OLD_SIDE,
+    Daily,
+    LabelledEvents,
+    Spans,
+    check_label,
+    with_days,
+    with_evidence,
+)
 from asterism.streams.pattern_processors import check_functions
 from asterism.streams.pattern_stream import Rows
 
@@ -98,6 +108,15 @@ class BacktestResults(Protocol[Rows]):
 
     def differences(self) -> Mapping[tuple[str, str], int]:
         """The numbers of matches by rule and difference."""
+
+    def daily(self) -> Daily:
+        """The numbers of matches by the day of their last event; empty without an event time."""
+
+    def spans(self) -> Spans:
+        """All matches, with their times."""
+
+    def labelled(self, label: str) -> LabelledEvents:
+        """The events that have the label, and a time."""
 
     def examples(self, most: int, *, compared: bool) -> Mapping[str, tuple[BacktestMatch, ...]]:
         """The first matches of each rule and difference; of a comparison, without those that both sides have."""
@@ -198,15 +217,17 @@ def backtest(
     run: RunBacktest[Rows],
     *,
     examples: int,
+    label: str | None = None,
 ) -> Backtest[Rows]:
     """See :meth:`asterism.CEP.backtest`.
 
     :param schema: the columns of the events
     """
     expect_number(StreamDefinitionError, examples, "examples", least=0, most=MAX_EXAMPLES)
+    if label is not None:
+        check_label(label, schema, options.time)
     check_functions(options.functions)
-    factories = [factory_of(rules), *([] if against is None else [factory_of(against)])]
-    store = SingleSetStore()
+    store, factories = SingleSetStore(), [factory_of(rules), *([] if against is None else [factory_of(against)])]
     operator = DynamicCepOperator(
         schema, store, replace(options, disable_on_error=True, wants_late=True, ids_by_events=True, waiting_time=0)
     )
@@ -217,28 +238,40 @@ def backtest(
     results = run(operator, store, runs.rows)
     events, *times = results.history()
     first, last = (None if micros is None else EPOCH + timedelta(microseconds=micros) for micros in times)
-    report = Backtest((), old is not None, events, 0, first, last, matches=results.matches)
+    report = Backtest((), old is not None, events, 0, first, last, label, matches=results.matches)
     nothing = _nothing(report.days)
     with results.computed():
+        daily = results.daily()
+        labelled = None if label is None else results.labelled(label)
+        spans = None if label is None else results.spans()
         by_run = _results_by_run(results, nothing, report.days)
         differences = {} if old is None else results.differences()
         chosen = results.examples(examples, compared=old is not None) if examples else {}
-        late = results.late()
+        total = None if labelled is None else labelled.events.num_rows
+        report = replace(report, late=results.late(), labelled=total)
     names = {(id, is_new): name for name, id, is_new, _ in runs.rows}
     ids = dict.fromkeys([*new.processors, *new.refused, *(() if old is None else (*old.processors, *old.refused))])
     rules_of_report = []
+    matched = {side: {} if spans is None else spans.by_rule(side) for side in (NEW_SIDE, OLD_SIDE)}
+
+    def found(id: str, side: UsableRules, counts: BacktestRun, differences: tuple[str, str]) -> BacktestRun | None:
+        result, rule = with_days(_run(id, side, counts), id, daily, differences), side.processors.get(id)
+        if result is None or rule is None or labelled is None or result.matches is None:
+            return result
+        return with_evidence(result, matched[differences].get(id), rule, labelled)
+
     for id in ids:
         run_name = names.get((id, True), "")
-        rule = BacktestRule(id, _run(id, new, by_run.get(run_name, nothing)), examples=chosen.get(id, ()))
+        rule = BacktestRule(id, found(id, new, by_run.get(run_name, nothing), NEW_SIDE), examples=chosen.get(id, ()))
         if old is not None:
             # A rule that is the same on both sides has one run.
-            before = _run(id, old, by_run.get(names.get((id, False), run_name), nothing))
+            before = found(id, old, by_run.get(names.get((id, False), run_name), nothing), OLD_SIDE)
             rule = replace(rule, old=before)
             if all(side is None or side.matches is not None for side in (rule.new, before)):
                 added, removed, kept = (differences.get((id, what), 0) for what in (ADDED, REMOVED, KEPT))
                 rule = replace(rule, added=added, removed=removed, kept=kept)
         rules_of_report.append(rule)
-    return replace(report, rules=tuple(rules_of_report), late=late)
+    return replace(report, rules=tuple(rules_of_report))
 
 
 def _nothing(days: float | None) -> BacktestRun:

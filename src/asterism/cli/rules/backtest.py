@@ -74,6 +74,10 @@ lookup_option = click.option(
     help="The maximum number of matches to show of each rule: of those added, and of those removed.",
 )
 @click.option(
+    "--label",
+    help="A column, BOOLEAN or a number, of the events that the rules are to find: shows precision and recall.",
+)
+@click.option(
     "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of rules to show."
 )
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
@@ -88,7 +92,8 @@ def backtest(
 
     The columns in conditions are id, version, refused, matches, keys, matches_per_day, most_in_a_day, timed_out, errors and
     error; with --against also added, removed, kept, old_version, old_refused, old_matches, old_keys,
-    old_matches_per_day, old_most_in_a_day, old_timed_out and old_errors.
+    old_matches_per_day, old_most_in_a_day, old_timed_out and old_errors. With --label, there are also true_matches, found,
+    precision and recall, and with --against those with old_.
 
     \b
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
@@ -99,7 +104,7 @@ def backtest(
         from asterism.rules.checking.backtest import check_where
 
         for condition in conditions:
-            check_where(condition, compared=against is not None)
+            check_where(condition, compared=against is not None, labelled=options["label"] is not None)
         rules = factory_of(source, table)
         others = None if against is None else factory_of(against, table)
         report = _report(rules, others, **options)

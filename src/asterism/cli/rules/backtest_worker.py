@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from asterism.cli.rules.backtest import history_table
 from asterism.columns.time import time_text
+from asterism.console.found_matches import write_matches
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import Handler, OnProgress, run
 from asterism.patterns.semantics import Semantics
-from asterism.rules.checking.backtest import BacktestMatch, BacktestReport
+from asterism.rules.checking.backtest import BacktestMatch, BacktestReport, BacktestRule
+from asterism.rules.definition.processor import PatternProcessor
 from asterism.text.printable import event_text, one_line
 
 EXAMPLES = 20
@@ -43,8 +48,29 @@ class BacktestHandler:
             lookups=lookups_of(settings.lookups),
             semantics=Semantics(settings.semantics),
             examples=EXAMPLES,
+            label=request.get("label"),
         )
-        return report_of(report)
+        found = report_of(report)
+        if request.get("file") is not None:
+            on_progress({"stage": "writing the matches"})
+            found["kept"] = write_matches(
+                Path(request["file"]), report.matches, self._holds(request, events, report.matches)
+            )
+        return found
+
+    def _holds(self, request: Mapping[str, Any], events: pa.Table, matches: pa.Table) -> Sequence[bool] | None:
+        """For each match whether it has a labelled event; None: there is no label, or no match."""
+        from asterism.streams.evidence import labelled_events, marked, spans_of
+
+        settings = self.settings
+        if request.get("label") is None or not matches.num_rows:
+            return None
+        assert settings.time is not None
+        labelled = labelled_events(events, request["label"], settings.keys, settings.time)
+        new = PatternProcessor.from_dict(request["rule"])
+        old = None if request["against"] is None else PatternProcessor.from_dict(request["against"])
+        spans = spans_of(matches, settings.time, events.schema)
+        return [bool(holds) for holds in marked(spans, new, old, labelled)]
 
 
 def report_of(report: BacktestReport) -> dict[str, Any]:
@@ -57,9 +83,18 @@ def report_of(report: BacktestReport) -> dict[str, Any]:
         "first": None if report.first is None else str(report.first.replace(tzinfo=None)),
         "last": None if report.last is None else str(report.last.replace(tzinfo=None)),
         "days": report.days,
-        "rule": rule.to_dict(compared=report.compared),
+        "label": report.label,
+        "labelled": report.labelled,
+        "rule": rule.to_dict(compared=report.compared, labelled=report.label is not None),
+        "daily": [[day.isoformat(), *counts] for day, *counts in _daily(rule)],
         "examples": [_example(match) for match in rule.examples],
     }
+
+
+def _daily(rule: BacktestRule) -> list[tuple[date, int, int]]:
+    """The days with matches, with those of the new and of the old side."""
+    new, old = ({} if run is None else run.daily for run in (rule.new, rule.old))
+    return [(day, new.get(day, 0), old.get(day, 0)) for day in sorted({*new, *old})]
 
 
 def _example(match: BacktestMatch) -> dict[str, Any]:

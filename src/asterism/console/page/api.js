@@ -28,7 +28,7 @@ export function setToken(value) {
   }
 }
 
-async function request(method, path, body, etag, signal) {
+async function request(method, path, body, etag, signal, isFile = false) {
   const headers = {};
   if (token !== null) headers.Authorization = `Bearer ${token}`;
   if (etag) headers["If-None-Match"] = etag;
@@ -46,7 +46,7 @@ async function request(method, path, body, etag, signal) {
   if (response.status === 304) return { answer: null, etag };
   let answer = null;
   try {
-    answer = await response.json();
+    answer = isFile && response.ok ? await response.blob() : await response.json();
   } catch {
     // The status says enough.
   }
@@ -64,4 +64,15 @@ export function getIfChanged(path, etag) {
 
 export async function post(path, body, signal) {
   return (await request("POST", path, body, null, signal)).answer;
+}
+
+// Saves the response as a file.
+export async function download(path, body, name) {
+  const { answer } = await request("POST", path, body, null, null, true);
+  const address = URL.createObjectURL(answer);
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
 }

@@ -1,8 +1,11 @@
-import { post } from "./api.js";
-import { empty, errorBox, foreign, h, number, plural, replace, timeText } from "./dom.js";
+import { download, post } from "./api.js";
+import { dailyChart } from "./daily.js";
+import { empty, errorBox, foreign, h, number, plural, replace, timeText, toast } from "./dom.js";
 import { keyText } from "./try.js";
 
 const POLL = 1000;
+const PAGE = 20;
+const LABELS = /^(BOOLEAN|TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE)$/;
 
 // Runs the text of the rule over the history, and compares it with the version in use.
 export class BacktestTab {
@@ -15,10 +18,12 @@ export class BacktestTab {
     }
     this.button = h("button", { type: "button", class: "primary", disabled: !page.app.canWrite, onclick: () => this.start() }, "Run the backtest");
     this.result = h("div", { class: "result" });
-    this.element = h("div", { class: "backtest-tab" }, h("div", { class: "toolbar" }, this.button,
+    this.label = h("select", { "aria-label": "Column that is true for the events to find" }, h("option", { value: "" }, "no label"));
+    page.app.columns().then((columns) => this.label.append(...(columns ?? []).filter(([, type]) => LABELS.test(type)).map(([name]) => h("option", { value: name }, name))));
+    this.element = h("div", { class: "backtest-tab" }, h("div", { class: "toolbar" }, this.button, session.time ? h("label", {}, "with the label ", this.label) : null,
       h("span", { class: "note" }, page.app.canWrite ? "" : "Your token may not run backtests.")),
     h("p", { class: "dim small" }, "The rule as it is in the editor runs over ", session.history.map((one, at) => [at ? ", " : "", h("code", {}, one)]),
-      ", and its matches are compared with those of the version in use. The history is read by Spark, which takes a while to start."), this.result);
+      ", and its matches are compared with those of the version in use. A label is a column that is true, or 1, for the events that the rule is to find: a match is right if it has such an event of its key, from its first to its last event."), this.result);
   }
 
   close() {
@@ -29,7 +34,7 @@ export class BacktestTab {
   async start() {
     this.button.disabled = true;
     try {
-      this.job = await post("/api/backtest", { text: this.page.text, id: this.page.id });
+      this.job = await post("/api/backtest", { text: this.page.text, id: this.page.id, label: this.label.value || null });
       this.show();
       this.poll();
     } catch (error) {
@@ -65,7 +70,7 @@ export class BacktestTab {
     this.bar = null;
     if (job.state === "cancelled") return replace(this.result, h("p", { class: "empty" }, "The backtest was cancelled."));
     if (job.state === "failed") return replace(this.result, errorBox(job.error, "The backtest failed"));
-    return replace(this.result, report(job));
+    return replace(this.result, report(job, this.page));
   }
 
   progress(job) {
@@ -85,7 +90,7 @@ export class BacktestTab {
   }
 }
 
-function report(job) {
+function report(job, page) {
   const { result } = job;
   const rule = result.rule;
   const compared = result.compared && rule.old_version !== null;
@@ -95,15 +100,76 @@ function report(job) {
     ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", "old_matches_per_day"], ["Most in a day", "most_in_a_day", "old_most_in_a_day"],
     ["Timed out", "timed_out", "old_timed_out"], ["Errors", "errors", "old_errors"],
   ];
+  const shares = result.label ? [["Right matches", "true_matches", number], ["Precision", "precision", share], ["Events found", "found", number], ["Recall", "recall", share]] : [];
   return [
     h("p", { class: "dim" }, `${number(result.events)} events`, period ? `, ${period}` : "", result.late ? `, ${plural(result.late, "event")} without a time` : "", `; ${job.seconds} s`),
+    result.label ? h("p", { class: "verdict" }, h("b", {}, `${number(rule.true_matches)} of ${plural(rule.matches, "match", "matches")}`), " with an event of ", h("code", {}, result.label), `: precision ${share(rule.precision)}. `,
+      h("b", {}, `${number(rule.found)} of ${plural(result.labelled, "event")}`), ` found: recall ${share(rule.recall)}.`) : null,
     rule.errors ? errorBox({ message: `Disabled in ${plural(rule.errors, "key group")}`, detail: rule.error }) : null,
     compared ? differences(rule) : h("p", { class: "notice" }, "No version is in use to compare with."),
     h("div", { class: "scroll" }, h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("td", {}), compared ? h("th", { scope: "col" }, `In use, v${rule.old_version}`) : null, h("th", { scope: "col" }, compared ? "As edited" : "Value"))),
       h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, number(rule[before])) : null,
-        h("td", {}, number(rule[now]))))))),
+        h("td", {}, number(rule[now])))), shares.map(([name, field, text]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, text(rule[`old_${field}`])) : null, h("td", {}, text(rule[field]))))))),
+    result.daily.length ? dailyChart(result, compared) : null,
+    new FoundMatches(job, page, compared).element,
     ...examples(result, compared ? [["added", "Added matches", rule.added], ["removed", "Removed matches", rule.removed]] : [["added", "Matches", rule.matches]]),
   ];
+}
+
+function share(value) {
+  return value === null || value === undefined ? "–" : `${(value * 100).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
+}
+
+// All matches, a page at a time.
+class FoundMatches {
+  constructor(job, page, compared) {
+    Object.assign(this, { job: job.job, page, from: 0, label: job.result.label });
+    const which = [["", "all matches"], ...(compared ? [["added", "added"], ["removed", "removed"], ["kept", "kept"]] : []), ...(this.label ? [["true", "right"], ["false", "wrong"]] : [])];
+    this.select = h("select", { "aria-label": "Which matches", onchange: () => this.show(0) }, which.map(([value, text]) => h("option", { value }, text)));
+    this.table = h("div", {});
+    this.count = h("span", { class: "dim", role: "status" });
+    this.before = h("button", { type: "button", onclick: () => this.show(this.from - PAGE) }, "Previous");
+    this.after = h("button", { type: "button", onclick: () => this.show(this.from + PAGE) }, "Next");
+    const save = (format, text) => h("button", { type: "button", onclick: () => this.save(format) }, text);
+    this.element = h("section", { class: "found-matches" }, h("div", { class: "toolbar" }, h("h2", {}, "Matches"), this.select, this.count, h("span", { class: "grow" }), save("csv", "Download CSV"), save("parquet", "Parquet")),
+      this.table, h("div", { class: "toolbar" }, this.before, this.after));
+    this.show(0);
+  }
+
+  async save(format) {
+    try {
+      await download("/api/backtest/download", { job: this.job, format }, `${this.page.id ?? "rule"}-matches.${format}`);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  }
+
+  async show(from) {
+    const { value } = this.select;
+    const wanted = value === "true" || value === "false" ? { true: value === "true" } : value ? { difference: value } : {};
+    try {
+      const { matches, of } = await post("/api/backtest/matches", { job: this.job, from: Math.max(from, 0), count: PAGE, ...wanted });
+      this.from = Math.max(from, 0);
+      this.draw(matches, of);
+    } catch (error) {
+      replace(this.table, errorBox(error));
+    }
+  }
+
+  draw(matches, of) {
+    this.count.textContent = of ? `${number(this.from + 1)}–${number(this.from + matches.length)} of ${number(of)}` : "none";
+    this.before.disabled = this.from === 0;
+    this.after.disabled = this.from + matches.length >= of;
+    if (!matches.length) return replace(this.table, h("p", { class: "dim" }, "No matches."));
+    const names = Object.keys(matches[0].measures);
+    const differs = matches.some((one) => one.difference !== "added");
+    const heads = ["Key", "First event", "Last event", ...(this.label ? ["Label"] : []), ...(differs ? ["Difference"] : []), ...names, ""];
+    return replace(this.table, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matches" }, h("table", {}, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name ? foreign(name) : h("span", { class: "hidden" }, "Open"))))),
+      h("tbody", {}, matches.map((one) => h("tr", {}, h("th", { scope: "row" }, foreign(one.key.length ? keyText(one.key) : "all events")), h("td", {}, timeText(one.start)), h("td", {}, timeText(one.end)),
+        this.label ? h("td", {}, h("span", { class: one.true ? "state good" : "state dim" }, one.true ? "right" : "wrong")) : null, differs ? h("td", {}, one.difference) : null,
+        names.map((name) => h("td", {}, one.measures[name] === null ? h("i", { class: "dim" }, "NULL") : foreign(one.measures[name]))),
+        h("td", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => this.page.openMatch(one) }, "Events and trace", h("span", { class: "hidden" }, ` of ${keyText(one.key)}, ${timeText(one.start)}`)))))))));
+  }
 }
 
 function differences(rule) {

@@ -96,6 +96,13 @@ export class RulePage {
     if (this.isNew && this.tab === "source") this.panels.source.editor?.area.focus();
   }
 
+  // Shows the events of a match of the history, and their trace.
+  openMatch(match) {
+    this.panels.try ??= new TryTab(this);
+    this.go("try");
+    this.panels.try.open(match);
+  }
+
   // With the next Tab, the first control of the view is reached.
   focusPanel() {
     this.panel?.focus();

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +46,12 @@ class BacktestRun:
     :ivar timed_out: the number of timed-out partial matches; None if the rule does not report them
     :ivar errors: the number of key groups in which the rule was disabled, because it failed or exceeded a limit
     :ivar error: the first of these errors
+    :ivar true_matches: the number of matches with a labelled event of their key between their first and their last event; this
+        and the next three are None without a label
+    :ivar found: the number of labelled events in a match
+    :ivar precision: the share of matches that are true; None without matches
+    :ivar recall: the share of labelled events in a match; None without labelled events
+    :ivar daily: the number of matches by the day (UTC) of their last event; empty without an event time
     """
 
     version: int | None = None
@@ -57,10 +63,18 @@ class BacktestRun:
     timed_out: int | None = None
     errors: int | None = None
     error: str | None = None
+    true_matches: int | None = None
+    found: int | None = None
+    precision: float | None = None
+    recall: float | None = None
+    daily: Mapping[date, int] = field(default_factory=dict)
 
 
 _TYPES = {"int | None": pa.int64(), "float | None": pa.float64(), "str | None": pa.string()}
-_SUMMARY = [("id", pa.string()), *((each.name, _TYPES[str(each.type)]) for each in fields(BacktestRun))]
+_LABELLED = ("true_matches", "found", "precision", "recall")
+"""The columns of the summary if there is a label."""
+_COLUMNS = [(each.name, _TYPES[str(each.type)]) for each in fields(BacktestRun) if each.name != "daily"]
+_SUMMARY = [("id", pa.string()), *(column for column in _COLUMNS if column[0] not in _LABELLED)]
 _COMPARED = [
     (f"old_{name}", dict(_SUMMARY)[name])
     for name in ("version", "refused", "matches", "keys", "matches_per_day", "most_in_a_day", "timed_out", "errors")
@@ -120,15 +134,18 @@ class BacktestRule:
     kept: int | None = None
     examples: tuple[BacktestMatch, ...] = ()
 
-    def to_dict(self, *, compared: bool) -> dict[str, Any]:
+    def to_dict(self, *, compared: bool, labelled: bool = False) -> dict[str, Any]:
         """The row of the summary. A rule that does not exist has 0 matches."""
-        absent = BacktestRun(matches=0, keys=0, matches_per_day=0.0, most_in_a_day=0, timed_out=0, errors=0)
+        absent = BacktestRun(
+            matches=0, keys=0, matches_per_day=0.0, most_in_a_day=0, timed_out=0, errors=0, true_matches=0, found=0
+        )
         new, old = self.new or absent, self.old or absent
         row: dict[str, Any] = {"id": self.id}
-        row |= {name: getattr(new, name) for name, _ in _SUMMARY[1:]}
-        if compared:
-            row |= {name: getattr(old, name.removeprefix("old_")) for name, _ in _COMPARED[:-3]}
-            row |= {name: getattr(self, name) for name, _ in _COMPARED[-3:]}
+        for name, _ in _schema(compared=compared, labelled=labelled)[1:]:
+            if name in (ADDED, REMOVED, KEPT):
+                row[name] = getattr(self, name)
+            else:
+                row[name] = getattr(old if name.startswith("old_") else new, name.removeprefix("old_"))
         return row
 
 
@@ -141,6 +158,8 @@ class BacktestReport:
     :ivar events: the number of events
     :ivar late: the number of events without a time, which no rule sees
     :ivar first, last: the times of the first and the last event, in UTC; None if there are none
+    :ivar label: the column with which matches were compared; None: none
+    :ivar labelled: the number of events that have the label
     """
 
     rules: tuple[BacktestRule, ...]
@@ -149,6 +168,8 @@ class BacktestReport:
     late: int = 0
     first: datetime | None = None
     last: datetime | None = None
+    label: str | None = None
+    labelled: int | None = None
 
     @property
     def days(self) -> int | None:
@@ -166,10 +187,11 @@ class BacktestReport:
     @property
     def summary(self) -> pa.Table:
         """One row for each rule. With a comparison, ``old_version``, ``old_matches`` and so on are those of the other rules, and
-        ``added``, ``removed`` and ``kept`` are numbers of matches.
+        ``added``, ``removed`` and ``kept`` are numbers of matches. With a label, there are also ``true_matches``, ``found``,
+        ``precision`` and ``recall``.
         """
-        schema = pa.schema([*_SUMMARY, *(_COMPARED if self.compared else [])])
-        return pa.Table.from_pylist([rule.to_dict(compared=self.compared) for rule in self.rules], schema)
+        which = {"compared": self.compared, "labelled": self.label is not None}
+        return pa.Table.from_pylist([rule.to_dict(**which) for rule in self.rules], pa.schema(_schema(**which)))
 
     def where(self, expression: str) -> list[str]:
         """The ids of the rules for which an SQL expression over the columns of :attr:`summary` is true.
@@ -182,7 +204,7 @@ class BacktestReport:
         ['a']
         """
         expect_string(PatternProcessorError, expression, "an expression must be a string", '"matches > 1000"')
-        check_where(expression, compared=self.compared)
+        check_where(expression, compared=self.compared, labelled=self.label is not None)
         rows = self.summary
         condition = _condition(expression, rows.schema)
         selected = condition.evaluate(rows)[0].to_pylist() if rows.num_rows else []
@@ -224,17 +246,37 @@ class BacktestReport:
             words.append(f"from {time_text(self.first)} to {time_text(self.last)} ({days})")
         if self.late:
             words.append(f"{self.late:,} without a time")
+        if self.label is not None:
+            words[-1] += f"; {self.labelled:,} with {one_line(self.label, 60)}"
         return ", ".join(words) if self.late else " ".join(words)
 
     def _cells(self, limit: int | None) -> list[list[str]]:
         differences = [ADDED, REMOVED, KEPT] if self.compared else []
-        cells = [["rule", "version", "matches", *differences, "keys", "a day", "most in a day", "timed out", "errors"]]
+        shares = ["true", "precision", "recall"] if self.label is not None else []
+        cells = [
+            [
+                "rule",
+                "version",
+                "matches",
+                *differences,
+                *shares,
+                "keys",
+                "a day",
+                "most in a day",
+                "timed out",
+                "errors",
+            ]
+        ]
         for rule in self.rules[:limit]:
-            row = rule.to_dict(compared=self.compared)
+            row = rule.to_dict(compared=self.compared, labelled=self.label is not None)
             runs = (rule.old, rule.new) if self.compared else (rule.new,)
             versions = list(dict.fromkeys(map(_version_text, runs)))
-            counts = ["matches", *differences, "keys", "matches_per_day", "most_in_a_day", "timed_out", "errors"]
-            cells.append([one_line(rule.id, 60), " -> ".join(versions), *(_text(row[name]) for name in counts)])
+            good = [_text(row["true_matches"]), _share(row["precision"]), _share(row["recall"])] if shares else []
+            counts = ["keys", "matches_per_day", "most_in_a_day", "timed_out", "errors"]
+            found = [_text(row[name]) for name in ("matches", *differences)]
+            cells.append(
+                [one_line(rule.id, 60), " -> ".join(versions), *found, *good, *(_text(row[name]) for name in counts)]
+            )
         return cells
 
     def _notes(self, limit: int | None) -> Iterator[tuple[str, list[str]]]:
@@ -259,9 +301,16 @@ class BacktestReport:
                 yield f"{name}: {what}, {len(examples):,} of {_text(total)}", [str(match) for match in examples]
 
 
-def check_where(expression: str, *, compared: bool) -> None:
+def check_where(expression: str, *, compared: bool, labelled: bool = False) -> None:
     """Check an expression for :meth:`BacktestReport.where` before a backtest, with the same errors."""
-    _condition(expression, pa.schema([*_SUMMARY, *(_COMPARED if compared else [])]))
+    _condition(expression, pa.schema(_schema(compared=compared, labelled=labelled)))
+
+
+def _schema(*, compared: bool, labelled: bool) -> list[tuple[str, pa.DataType]]:
+    """The columns of the summary."""
+    good = [column for column in _COLUMNS if labelled and column[0] in _LABELLED]
+    old = [(f"old_{name}", kind) for name, kind in good]
+    return [*_SUMMARY, *good, *((*_COMPARED[:-3], *old, *_COMPARED[-3:]) if compared else ())]
 
 
 def _condition(expression: str, schema: pa.Schema) -> Vectorized:
@@ -278,6 +327,10 @@ def _version_text(run: BacktestRun | None) -> str:
     if run is None:
         return "none"
     return "refused" if run.version is None else str(run.version)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _text(value: float | None) -> str:

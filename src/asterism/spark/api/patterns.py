@@ -93,6 +93,7 @@ def backtest(
     *,
     key_groups: int | None,
     examples: int,
+    label: str | None,
     **options: Unpack[ProcessorOptions],
 ) -> Backtest:
     """See :meth:`asterism.CEP.backtest`."""
@@ -100,7 +101,9 @@ def backtest(
 
     expect_options("backtest", options, ProcessorOptions)
     of_rules, lookups = rule_options(stream, _schema_of(stream), options)
-    return backtests.backtest(stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples)
+    return backtests.backtest(
+        stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples, label=label
+    )
 
 
 def _schema_of(stream: KeyedStream) -> pa.Schema:

@@ -23,7 +23,9 @@ from asterism.spark.rules.rules import bounded_results
 from asterism.spark.session.settings import DEFAULT_KEY_GROUPS
 from asterism.streams import backtests
 from asterism.streams.backtests import ID, MIXED, PAIRED, SHARED, Backtest, CountedMatches, match_of
+from asterism.streams.evidence import MAX_LABELLED, MAX_SPANS, Daily, LabelledEvents, Spans
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.text.printable import quoted_name
 
 _RUNS = "run STRING, id STRING, is_new BOOLEAN, pairing STRING"
 
@@ -37,6 +39,7 @@ def backtest(
     *,
     key_groups: int | None,
     examples: int,
+    label: str | None,
 ) -> Backtest:
     """See :meth:`asterism.CEP.backtest`."""
     if stream.df.isStreaming:
@@ -54,7 +57,7 @@ def backtest(
         return _SparkResults(stream, operator, results, spark.createDataFrame(list(rows), _RUNS))
 
     schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
-    return backtests.backtest(schema, rules, against, options, lookups, run, examples=examples)
+    return backtests.backtest(schema, rules, against, options, lookups, run, examples=examples, label=label)
 
 
 class _SparkResults:
@@ -107,6 +110,41 @@ class _SparkResults:
     def differences(self) -> Mapping[tuple[str, str], int]:
         counted = self.matches.groupBy("id", "difference").agg(F.count("*").alias("n")).collect()
         return {(row["id"], row["difference"]): row["n"] for row in counted}
+
+    def daily(self) -> Daily:
+        if self._stream.time is None:
+            return {}
+        day = F.floor(event_micros(self.matches, "end_time", self._stream.time_unit) / F.lit(DAY)).alias("day")
+        daily: dict[tuple[str, str], dict[int, int]] = {}
+        for row in self.matches.groupBy("id", "difference", day).agg(F.count("*").alias("n")).collect():
+            daily.setdefault((row["id"], row["difference"]), {})[row["day"]] = row["n"]
+        return daily
+
+    def spans(self) -> Spans:
+        unit = self._stream.time_unit
+        rows = self.matches.select(
+            "id", "difference", "key", event_micros(self.matches, "start_time", unit).alias("start"),
+            event_micros(self.matches, "end_time", unit).alias("end"),
+        ).limit(MAX_SPANS + 1).toArrow()  # fmt: skip
+        if rows.num_rows > MAX_SPANS:
+            raise StreamDefinitionError(f"the rules have more than {MAX_SPANS:,} matches", hint="a shorter history")
+        start, end = (rows.column(name).to_numpy() for name in ("start", "end"))
+        keys = [tuple(key) for key in rows.column("key").to_pylist()]
+        return Spans(rows.column("id").to_pylist(), rows.column("difference").to_pylist(), keys, start, end)
+
+    def labelled(self, label: str) -> LabelledEvents:
+        stream = self._stream
+        assert stream.time is not None
+        events = stream.df.where(F.col(quoted_name(label)).cast("boolean"))
+        times = "micros"
+        while times in stream.df.columns:
+            times = f"_{times}"
+        with_times = events.withColumn(times, event_micros(events, stream.time, stream.time_unit))
+        rows = with_times.where(F.col(times).isNotNull()).limit(MAX_LABELLED + 1).toArrow()
+        if rows.num_rows > MAX_LABELLED:
+            problem = f"the history has more than {MAX_LABELLED:,} events with the label"
+            raise StreamDefinitionError(problem, hint="a shorter history")
+        return LabelledEvents(rows.drop_columns([times]), rows.column(times).to_numpy(), stream.keys)
 
     def examples(self, most: int, *, compared: bool) -> Mapping[str, tuple[BacktestMatch, ...]]:
         rows = self.matches.where(F.col("difference") != KEPT) if compared else self.matches
