@@ -34,7 +34,7 @@ ORDER_INSIDE = {
     "row_patterns": ["clause"],
     "rules": ["definition", "sets", "binding", "matching", "checking", "publishing"],
     "discovery": ["sources", "editing", "rest"],
-    "spark": ["session", "host", "progress", "savepoints", "rules", "api", "watching"],
+    "spark": ["session", "host", "histories", "progress", "savepoints", "rules", "api", "watching"],
     "cli": ["common", "rules"],
 }
 """Likewise the packages inside a package. The modules beside them come last."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+import asterism
 from asterism import (
     CEP,
     CountTrigger,
@@ -54,8 +55,8 @@ OUTPUTS = {
 """The outputs of each query that go to sinks."""
 ERROR = "error"
 """The name of a query that fails. It follows the pattern."""
-LEASE = "lease"
-"""The name of a pattern on a checkpoint that another process, this one, uses at first. The file has its error and the claims."""
+LEASE, LEASES = "lease", ["stream", "frame", "writer", "chain"]
+"""The name of patterns, started in several ways on a checkpoint that another process, this one, uses at first."""
 TABLES = "tables"
 """The name of a join and a clause over tables."""
 
@@ -135,18 +136,40 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
 
 
 def refused(spark: SparkSession, folder: Path) -> None:
+    """Each kind of start on a checkpoint that this process uses, and then on one that nobody uses."""
     spark.conf.set(SECONDS, "4")
-    claims = folder / "checkpoint" / FOLDER
-    lease = Lease(str(claims), "the checkpoint", expiry=4)
-    lease.acquire()
-    try:
-        run(spark, "pattern", folder, 1)
-    except Exception as error:
-        (folder / ERROR).write_text(str(error))
-    (folder / "written").write_text(str((folder / "checkpoint" / "offsets" / "0").exists()))
-    lease.release()
-    run(spark, "pattern", folder, 2)
-    (folder / "claims").write_text(" ".join(path.stem.rpartition("-")[2] for path in claims.iterdir()))
+    write_files(events(EVENTS), folder / "in", [EVENTS])
+    stream = stream_of(spark, folder / "in")
+
+    def start(kind: str) -> None:
+        checkpoint, write = str(folder / kind / "checkpoint"), sinks(folder / kind, ["matches"])
+        matches = CEP.pattern(stream, FUNNEL_OF_SPARK, key_groups=KEY_GROUPS)
+        if kind == "stream":
+            matches.run(write, checkpoint=checkpoint)
+        elif kind == "frame":
+            asterism.run(matches.matches.select("match_id"), write["matches"], checkpoint=checkpoint)
+        elif kind == "chain":
+            composed_of(stream).run({"results": write["matches"]}, checkpoint=checkpoint, aggregate=AGGREGATES)
+        else:
+            writer = matches.matches.where("user <> ''").writeStream.format("noop").trigger(availableNow=True)
+            writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+
+    found = {}
+    for kind in LEASES:
+        claims = folder / kind / "checkpoint" / FOLDER
+        lease = Lease(str(claims), "the checkpoint", expiry=4)
+        lease.acquire()
+        try:
+            start(kind)
+            error = ""
+        except Exception as failure:
+            error = str(failure)
+        began = (claims.parent / "offsets" / "0").exists()
+        lease.release()
+        start(kind)
+        states = " ".join(path.stem.rpartition("-")[2] for path in claims.iterdir())
+        found[kind] = {"error": error, "began": began, "claims": states, "ended": (claims.parent / "commits").exists()}
+    (folder / "leases.json").write_text(json.dumps(found))
     spark.conf.unset(SECONDS)
 
 

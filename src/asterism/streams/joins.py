@@ -23,7 +23,7 @@ from asterism.operators.sink_functions import Sink
 from asterism.streams.hosts import module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions, check_use
+from asterism.streams.run_options import BeginOptions, RunOptions, check_use
 from asterism.windows.assigners import Windows
 
 if TYPE_CHECKING:
@@ -235,9 +235,10 @@ class _StreamJoin(Generic[Rows]):
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
         from_savepoint: str | None = None,
+        **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write the joined rows and the late rows to sinks, by output. They are computed only once, as in
-        :meth:`asterism.PatternStream.run`.
+        :meth:`asterism.PatternStream.run`. A *history* has a table for each input: ``{"left": table, "right": table}``.
 
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
@@ -250,7 +251,7 @@ class _StreamJoin(Generic[Rows]):
             with_trigger=self.drain,
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
-        )
+        ).begun(begin)
         expect_outputs(sinks, [JOINED, *self._late_outputs])
         late = [output for output in self._late_outputs if output in sinks]
         return self._hosted.run(late, sinks, options)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from asterism.spelling import PythonNames
 from asterism.streams.hosts import is_of_spark, module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
-from asterism.streams.run_options import RunOptions
+from asterism.streams.run_options import BeginOptions, RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -122,6 +122,7 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         name: str | None = None,
         without: Iterable[str] = (),
         from_savepoint: str | None = None,
+        **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
         """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. A stream requires
         a checkpoint. The store is in the checkpoint unless *store* was given.
@@ -130,6 +131,9 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
             even in a micro-batch that failed and is repeated, so that a query can continue after a processor has made it
             fail. Versions that were in force stay disabled in later runs until the next version.
         :param from_savepoint: as there. The sets of rules are those of the savepoint.
+        :param begin: as there. Over the whole *history*, the rules are in force that the discoverer reads when the query is
+            started for the first time, each in its own time (``timestamp``, ``expires``). Later ones are in force from
+            the seam on.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
         options = RunOptions.checked(
@@ -141,7 +145,7 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
             with_trigger=self.drain,
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
-        )
+        ).begun(begin)
         return self._run(sinks, options, checked_names(without))
 
     def open(
@@ -219,6 +223,11 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
     def _current_rules(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer currently reads, for a run over a table, of which one must be usable."""
         store = SingleSetStore()
+        self._publish(store, without)
+        return store
+
+    def _publish(self, store: FolderStore, without: frozenset[str]) -> Coordinator:
+        """Put the rules that the discoverer currently reads into a store, of which one must be usable."""
         coordinator = Coordinator(self._operator(store).compiler, store, without, self.lookups)
         coordinator.read_lookups()
         discoverer = self.factory.create_pattern_processor_discoverer()
@@ -227,7 +236,7 @@ class PatternProcessorStream(Generic[Rows], metaclass=PythonNames):
         finally:
             discoverer.close()
         coordinator.expect_some_rule()
-        return store
+        return coordinator
 
     def _operator(
         self, store: FolderStore, taken: Collection[str] = (), without: frozenset[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
@@ -36,9 +36,10 @@ class BeginOptions(TypedDict, total=False):
     """Where the state of a query begins, if its checkpoint is new. Only on Spark.
 
     *history* is a table with the columns of the stream, a DataFrame: its events come before those of the stream, and its results
-    are passed to the sinks first. Or it is the location of a savepoint that :func:`asterism.bootstrap_savepoint` has made from
-    such a table. With *history_until*, a time, the table has the events before this time, and the stream those
-    from then on; others are ignored. Without, all events of both are processed, so the stream must begin where the table
+    are passed to the sinks first. A query with several inputs has a dict of such tables by input; an input that is not named
+    begins with its stream. Or *history* is the location of a savepoint that :func:`asterism.bootstrap_savepoint` has made from
+    tables. With *history_until*, a time, the tables have the events before this time, and the streams those
+    from then on; others are ignored. Without, all events of both are processed, so a stream must begin where its table
     ends.
     """
 
@@ -49,17 +50,21 @@ class BeginOptions(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class QueryHistory:
     """
-    :param rows: a table, or the location of a savepoint that was made from one
+    :param rows: a table, several ones by input, or the location of a savepoint that was made from them
     :param until: microseconds; None: all events of the table and of the stream
     :param into: takes the state and the results of the history, the number of key groups and the time mode, and returns the
         results, instead of a query
     :param pages: of a savepoint the initial state, for a number of key groups
+    :param begin: called before the history is read, unless an attempt was interrupted after that
+    :param counted: takes the id of the query, and what key groups have counted in the history
     """
 
     rows: Any
     until: int | None
     into: Callable[[Any, int, str], Any] | None = None
     pages: Callable[[int], Any] | None = None
+    begin: Callable[[], object] | None = None
+    counted: Callable[[str, Iterable[Mapping[str, int]]], object] | None = None
 
     @classmethod
     def checked(cls, history: Any = None, history_until: Any = None) -> QueryHistory | None:
@@ -74,10 +79,41 @@ class QueryHistory:
             if history_until is not None:
                 raise StreamDefinitionError("history_until needs a history", hint="run(..., history=table)")
             return None
-        is_table = type(history).__module__.startswith("pyspark.sql") and not getattr(history, "isStreaming", True)
-        if not is_table and not isinstance(history, str):
-            raise StreamDefinitionError("the history must be a table of Spark, a DataFrame that is not a stream")
+        tables = [*history.values()] if isinstance(history, Mapping) else [history]
+        if not isinstance(history, str) and not (tables and all(map(_is_table, tables))):
+            raise StreamDefinitionError(
+                "the history must be a table of Spark, a DataFrame that is not a stream",
+                hint='run(..., history=table); with several inputs, history={"left": table, "right": table}',
+            )
         return cls(history, None if history_until is None else (history_until - EPOCH) // MICROSECOND)
+
+    def tables(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """The tables by input; none, if the history is a savepoint.
+
+        :param inputs: those that are streams
+        :raises StreamDefinitionError: they have no such input
+        """
+        if isinstance(self.rows, str):
+            return {}
+        named = ", ".join(inputs)
+        if not isinstance(self.rows, Mapping):
+            if len(inputs) == 1:
+                return {inputs[0]: self.rows}
+            raise StreamDefinitionError(
+                "a query with several inputs has a history for each of them",
+                f"Inputs: {named}",
+                "history={input: table}",
+            )
+        unknown = [name for name in self.rows if name not in inputs]
+        if unknown:
+            raise StreamDefinitionError(
+                f"the query has no stream {shown(unknown[0])} that could have a history", f"Streams: {named}"
+            )
+        return dict(self.rows)
+
+
+def _is_table(value: Any) -> bool:
+    return type(value).__module__.startswith("pyspark.sql") and not getattr(value, "isStreaming", True)
 
 
 @dataclass(frozen=True, slots=True)

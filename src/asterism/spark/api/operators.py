@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -19,15 +19,17 @@ from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
+from asterism.spark.histories.plans import at_seam, history_of_inputs
 from asterism.spark.host.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.keyed_stream import BroadcastStream, Stream
 from asterism.spark.host.several_inputs import keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.host.stateful import Use, batch_results
+from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.hosts import check_on_spark
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import check_use
+from asterism.streams.run_options import BeginOptions, check_use
 from asterism.text.printable import quoted_name
 
 
@@ -137,24 +139,30 @@ class OperatorStream(OperatorOutputs):
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
         from_savepoint: str | None = None,
+        **begin: Unpack[BeginOptions],
     ) -> StreamingQuery | None:
-        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`.
+        """Write outputs to sinks. They are computed only once, as in :meth:`asterism.PatternStream.run`. A *history* has a table
+        for each input that shall have one, unless there is only one input.
 
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
-        options = self._run_options(sinks, checkpoint, drain, trigger, name, from_savepoint)
+        options = self._run_options(sinks, checkpoint, drain, trigger, name, from_savepoint).begun(begin)
         expect_outputs(sinks, self.operator.output_schemas)
+        options = with_savepoint(self.spark, options)
         begin_from_savepoint(self.spark, options, streaming=self.streaming)
         return self._write(self.operator, self._results, sinks, options)
 
     # ------------------------------------------------------------------ plans
 
-    def _connected(self) -> Collection[Stream]:
-        return self.streams.values()
+    def _connected(self) -> Mapping[str, Stream]:
+        return self.streams
 
     def _results(self, use: Use) -> DataFrame:
         if self.streaming:
-            return over_streams(self.spark, self.operator, self.streams, use=use)
+            streams = {name: at_seam(stream, use, name) for name, stream in self.streams.items()}
+            if use.reads_history:
+                return history_of_inputs(self.operator, self.streams, streams, use=use)
+            return over_streams(self.spark, self.operator, streams, use=use)
         if self.co_partitioned:
             return self._co_partitioned(use)
         return over_tables(self.operator, self.streams, use=use)

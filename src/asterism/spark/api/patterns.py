@@ -28,6 +28,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
+from asterism.spark.histories.plans import at_seam, history_results
 from asterism.spark.host.batch import ORDER, order_of_table, run_table
 from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed
@@ -36,12 +37,10 @@ from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.stateful import (
     Use,
-    at_seam,
     batch_results,
     filtered,
     hash_of,
     hashed,
-    history_results,
     packed,
     stateful,
 )

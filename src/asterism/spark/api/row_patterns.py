@@ -33,6 +33,7 @@ from asterism.row_patterns.operator import (
 )
 from asterism.row_patterns.outer_measures import check_divided
 from asterism.spark import RESULTS
+from asterism.spark.histories.plans import at_seam, history_results
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
@@ -42,11 +43,9 @@ from asterism.spark.host.host import EVENT_TIME, NO_TIME
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.stateful import (
     Use,
-    at_seam,
     filtered,
     hash_of,
     hashed,
-    history_results,
     mapped,
     packed,
     stateful,

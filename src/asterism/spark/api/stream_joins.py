@@ -17,12 +17,14 @@ from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
 from asterism.live.live_options import LiveOptions, not_live
 from asterism.operators.sink_functions import Sink
+from asterism.spark.histories.plans import at_seam, history_of_inputs
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
 from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use
+from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
@@ -59,6 +61,8 @@ class SparkJoin(OperatorOutputs):
         drain: bool,
     ) -> None:
         self.streams, self.key_groups, self.drain = dict(streams), key_groups, drain
+        self._computed: dict[str, tuple[pa.Schema, Mapping[str, str]]] = {}
+        """The columns that Spark computes, of the inputs that have any."""
         frames = [stream.df for stream in streams.values()]
         self.spark: SparkSession = frames[0].sparkSession
         self.streaming = any(df.isStreaming for df in frames)
@@ -79,12 +83,12 @@ class SparkJoin(OperatorOutputs):
         available = [new for columns in names.values() for new in columns.values()]
         unknown_functions: set[str] = set()
         for name, parts in conditions.parts_for_spark(self._wires).items():
-            stream, wire = self.streams[name], self._wires[name]
-            columns = ComputedColumns(stream.df, wire.schema, names[name])
+            wire = self._wires[name]
+            columns = ComputedColumns(self.streams[name].df, wire.schema, names[name])
             columns.available, columns.unknown_functions = available, unknown_functions
             schema = columns.schema_with(parts)
             self._wires[name] = replace(wire, schema=schema)
-            self.streams[name] = replace(stream, df=with_computed(stream.df, schema, names[name]))
+            self._computed[name] = schema, names[name]
         if not any(has_computed(wire.schema) for wire in self._wires.values()):
             raise with_hint(refusal, unknown_functions, _OF_ONE_SIDE) from None
         try:
@@ -103,6 +107,7 @@ class SparkJoin(OperatorOutputs):
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         operator = self._operator(late)
         begin_from_savepoint(self.spark, options, streaming=self.streaming)
+        options = with_savepoint(self.spark, options)
         return self._write(operator, partial(self._results, operator, late), sinks, options)
 
     def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> NoReturn:
@@ -110,17 +115,25 @@ class SparkJoin(OperatorOutputs):
 
     # ------------------------------------------------------------------ plans
 
-    def _connected(self) -> Collection[Stream]:
-        return self.streams.values()
+    def _connected(self) -> Mapping[str, Stream]:
+        return self.streams
 
     def rows(self, late: Collection[str], output: str) -> DataFrame:
         operator = self._operator(late)
         return self._as_dataframe(operator, partial(self._results, operator, late), output, operator.outlives)
 
     def _results(self, operator: JoinOperator | MultiJoinOperator, late: Collection[str], use: Use) -> DataFrame:
+        streams = {name: self._with_computed_columns(name, at_seam(s, use, name)) for name, s in self.streams.items()}
         if not self.streaming:
-            return over_tables(operator, self.streams, use=use)
+            return over_tables(operator, streams, use=use)
+        if use.reads_history:
+            return history_of_inputs(operator, self.streams, streams, use=use)
         first = next(iter(self._wires.values())).schema
         computed = any(has_computed(wire.schema) for wire in self._wires.values())
         zone = zone_of(first) if computed else zone_if_used(partial(self._operator, late), first)
-        return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
+        return over_streams(self.spark, operator, streams, use=use, zone=zone)
+
+    def _with_computed_columns(self, name: str, stream: KeyedStream) -> KeyedStream:
+        if name not in self._computed:
+            return stream
+        return replace(stream, df=with_computed(stream.df, *self._computed[name]))

@@ -15,12 +15,13 @@ from asterism.expressions.aggregates import FUNCTIONS
 from asterism.expressions.parts_for_spark import Expression
 from asterism.operators.operator import EVENTS, Arrival, sorted_arrival
 from asterism.operators.sink_functions import Sink
+from asterism.spark.histories.plans import at_seam, history_results
 from asterism.spark.host.batch import BATCH_GROUP
 from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.execution import OperatorOutputs
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.stateful import Use, at_seam, bounded, hashed, history_results, key_group_of, packed, stateful
+from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.streams.keyed_stream import KeyedStream

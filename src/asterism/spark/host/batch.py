@@ -14,20 +14,14 @@ from pyspark.sql import functions as F
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET
 from asterism.columns.internal import internal
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing
-from asterism.operators.state.page_numbers import HEADER
 from asterism.operators.state.state_store import MemoryStore
 from asterism.spark.host.exchange import GAUGES, METRICS, Batches, divided, gathered, results
-from asterism.spark.host.host import NO_TIMER, NOW, PROCESSING_TIME
-from asterism.spark.host.partitioning import label
 
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME = internal("group"), internal("number"), internal("time")
 BATCH_INPUT, BATCH_ORDER = internal("input"), internal("order")
-END_OF_GROUP = internal("end_of_group")
-HISTORY = "key_group int, page int, timer bigint, value binary, output string, chunk binary"
-"""The state after a history: pages and headers of key groups, as initial state; and its results."""
 ORDER, TIME_BITS, STEP_BITS = internal("bucket_and_time"), 50, 4
 ENDED = Now(END_OF_TIME, END_OF_TIME)
 Answer = Callable[[Iterable[Result]], Batches]
@@ -135,70 +129,13 @@ def run_groups(
     return runner
 
 
-def run_history(
-    operator: Operator, watermark: int, processing_time: int, time_mode: str
-) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from events to HISTORY. They are sorted by key group, END_OF_GROUP and time; a row with
-    END_OF_GROUP, which every key group has, is no event.
-
-    The state is that of a stream in which these events came first, and then their *watermark*.
-    """
-    timer = NOW if time_mode == PROCESSING_TIME else NO_TIMER
-
-    def arrival(rows: pa.Table) -> Arrival:
-        prepared = operator.prepare(EVENTS, rows.drop_columns([BATCH_GROUP, BATCH_TIME, END_OF_GROUP]))
-        if not prepared.num_rows:
-            return Arrival(EVENTS)
-        # Further events may have the same time, and the stream must not find a later watermark than that of all events.
-        latest = int(prepared.column(TIME).to_numpy().max()) - 1
-        return Arrival(EVENTS, prepared, max(min(latest, watermark), BEFORE_TIME))
-
-    def runner(batches: Batches) -> Batches:
-        operator.open()
-        store, group = MemoryStore(), -1
-        with closing(operator):
-            for rows in gathered(batches):
-                groups = rows.column(BATCH_GROUP).to_numpy()
-                ends = rows.column(END_OF_GROUP).to_numpy()
-                for begin, end in pairwise([0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]):
-                    if groups[begin] != group:
-                        store, group = MemoryStore(), int(groups[begin])
-                    now = Now(processing_time=processing_time, key_group=group)
-                    count = int((~ends[begin:end]).sum())
-                    if count:
-                        yield from _history_results(operator.slices(store, [arrival(rows.slice(begin, count))], now))
-                    if count < end - begin:
-                        yield from _history_results(operator.slices(store, [Arrival(EVENTS, None, watermark)], now))
-                        yield from _history_pages(store, label(group), timer)
-
-    return runner
-
-
-def _history_results(answers: Iterable[Result]) -> Batches:
-    for names, chunks in _chunks_of(answers):
-        numbers = [pa.nulls(len(names), kind) for kind in (pa.int32(), pa.int32(), pa.int64(), pa.binary())]
-        yield pa.RecordBatch.from_arrays([*numbers, names, chunks], names=_HISTORY_NAMES)
-
-
-def _chunks_of(answers: Iterable[Result]) -> Iterator[tuple[pa.Array, pa.Array]]:
+def chunks_of(answers: Iterable[Result]) -> Iterator[tuple[pa.Array, pa.Array]]:
     """The outputs of results that have rows, with their rows as bytes."""
     for result in answers:
         rows = list(results(result.outputs))
         if rows:
             names, chunks = zip(*rows, strict=True)
             yield pa.array(names, pa.string()), pa.array(chunks, pa.binary())
-
-
-def _history_pages(store: MemoryStore, group: int, timer: int) -> Batches:
-    pages = list(store.pages.items()) + ([] if store.header is None else [(HEADER, store.header)])
-    for number, value in pages:
-        columns = [[group], [number], [timer], [value], [None], [None]]
-        kinds = [pa.int32(), pa.int32(), pa.int64(), pa.binary(), pa.string(), pa.binary()]
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=_HISTORY_NAMES)
-
-
-_HISTORY_NAMES = [column.split()[0] for column in HISTORY.split(", ")]
 
 
 def run_keys(
@@ -249,11 +186,7 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
     elements = []
     for number, name in enumerate(names):
         spec = operator.inputs[name]
-        of_input = inputs == number
-        events = None
-        if of_input.any():
-            struct = rows.column(name).filter(pa.array(of_input)).combine_chunks()
-            events = operator.prepare(name, pa.Table.from_struct_array(struct))
+        events = prepared_rows(operator, name, number, rows)
         # The next rows may have the same time, or belong to the same input.
         passed = time is not None or number < inputs[-1]
         if not in_order:
@@ -264,6 +197,15 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
             watermark = END_OF_TIME if passed else BEFORE_TIME
         elements.append(Arrival(name, events, watermark))
     return elements
+
+
+def prepared_rows(operator: Operator, name: str, number: int, rows: pa.Table) -> pa.Table | None:
+    """The prepared elements of an input, of which BATCH_INPUT is the *number*; None: there are none."""
+    of_input = rows.column(BATCH_INPUT).to_numpy() == number
+    if not of_input.any():
+        return None
+    struct = rows.column(name).filter(pa.array(of_input)).combine_chunks()
+    return operator.prepare(name, pa.Table.from_struct_array(struct))
 
 
 def rows_of(output: str) -> Answer:
@@ -279,6 +221,6 @@ def rows_of(output: str) -> Answer:
 
 def answered(answers: Iterable[Result]) -> Batches:
     """Rows of RESULTS, without counts."""
-    for names, chunks in _chunks_of(answers):
+    for names, chunks in chunks_of(answers):
         counts = [pa.nulls(len(names), METRICS), pa.nulls(len(names), GAUGES)]
         yield pa.RecordBatch.from_arrays([names, chunks, *counts], names=["output", "chunk", "metrics", "gauges"])

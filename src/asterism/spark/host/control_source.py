@@ -10,6 +10,7 @@ See docs/decisions/0035, 0064 and 0124.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 import threading
@@ -62,6 +63,8 @@ class ControlSource(DataSource):
 
     hadoop: ClassVar[Mapping[str, str]] = {}
     """Settings of Hadoop for the checkpoint. They may contain a password, and options are shown in query plans."""
+    lease: ClassVar[Mapping[str, str]] = {}
+    """The options ``checkpoint`` and ``leaseSeconds``, if the checkpoint is only known when the query starts."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type] # PySpark wants a dict
@@ -81,6 +84,7 @@ class ControlSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         reader = self.reader_of_stream()
         reader.hadoop = self.hadoop
+        reader.lease_of({**self.options, **self.lease})
         return reader_for_spark(reader, self.options, reader.check)
 
     def reader_of_stream(self) -> SourceReader:
@@ -108,6 +112,8 @@ class SourceReader(DataSourceStreamReader):
     last: dict[str, Any] | None = None
     """The offset with the end of input, if this reader has sent it."""
     hadoop: Mapping[str, str] = {}
+    checkpoint: str | None = None
+    lease_seconds = 0.0
     _lease: SourceLease | None = None
     _stopped = False
 
@@ -117,9 +123,13 @@ class SourceReader(DataSourceStreamReader):
         self.started: int | None = None
         """The last micro-batch that the source has started."""
         self.timers, self.idle = (options.get(name, "false") == "true" for name in ("timers", "idle"))
-        self.checkpoint, self.lease_seconds = options.get("checkpoint"), float(options.get("leaseSeconds", "0"))
+        self.lease_of(options)
         if self.folder is not None:
             signals.announce(self.folder)
+
+    def lease_of(self, options: Mapping[str, str]) -> None:
+        """Set the checkpoint whose lease is acquired, if these options have one."""
+        self.checkpoint, self.lease_seconds = options.get("checkpoint"), float(options.get("leaseSeconds", "0"))
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickled reader is sent to executors, which only read partitions.
@@ -193,15 +203,19 @@ class SourceReader(DataSourceStreamReader):
             self._lease.release()
 
     def stop_on_signal(self) -> None:
-        """Call :meth:`stop` on SIGTERM. Spark ends this process with this signal, at which Python would exit immediately."""
+        """Call :meth:`stop` after SIGTERM. Spark ends this process with this signal, at which Python would exit immediately.
+
+        The handler does not call it: what it interrupts may hold a lock that :meth:`stop` needs, and has released it when the
+        program exits.
+        """
 
         def end(*_: Any) -> None:
-            if not self._stopped:  # otherwise the shutdown has begun, and has some seconds left
-                self.stop()
-                sys.exit()
             signal.alarm(SECONDS_TO_END)
+            if not self._stopped:  # otherwise the shutdown has begun
+                sys.exit()
 
         if threading.current_thread() is threading.main_thread():
+            atexit.register(self.stop)
             signal.signal(signal.SIGTERM, end)
 
     def initialOffset(self) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.utils import is_remote
 
 from asterism.columns.internal import internal
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.expressions.computed_columns import computed_sql
 from asterism.operators.key_group import KeyGroupOperator
+from asterism.operators.operator import EVENTS
 from asterism.operators.sink_functions import check_columns_of_sink, sink_of_output
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host import versions
@@ -31,11 +31,11 @@ from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
-from asterism.spark.host.query_settings import QueryTraits, start, writer_of
+from asterism.spark.host.query_settings import QueryTraits, holding_lease, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Seam, Use, output_of, unique_observation, unpacked
-from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
-from asterism.spark.session.history import StoredHistory, with_counts
-from asterism.spark.session.leases import checked, leased, options_of_source
+from asterism.spark.session.checkpoints import begins_with_history, current_checkpoint, restored_batches
+from asterism.spark.session.history import StoredHistory, results_of
+from asterism.spark.session.leases import checked, leased_here, options_of_source
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -45,7 +45,7 @@ from asterism.spark.session.settings import (
 )
 from asterism.spark.session.unwrapping import explained, unwrapping
 from asterism.streams.keyed_stream import KeyedStream
-from asterism.streams.run_options import RunOptions
+from asterism.streams.run_options import QueryHistory, RunOptions
 
 Sink = Callable[[DataFrame, int], None]
 _log = logging.getLogger("asterism.spark")
@@ -65,9 +65,9 @@ class OperatorOutputs:
     key_groups: int | None
     drain: bool
 
-    def _connected(self) -> Collection[Stream]:
+    def _connected(self) -> Mapping[str, Stream]:
         """The streams that the inputs of the operator are connected to: the only one, unless a subclass has several."""
-        return [self.stream]
+        return {EVENTS: self.stream}
 
     def _run_options(
         self, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any, from_savepoint: Any
@@ -96,7 +96,7 @@ class OperatorOutputs:
         groups = self.key_groups or DEFAULT_KEY_GROUPS
         use = Use(self.drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
         schema = operator.output_schemas[output]
-        rows = output_of(results(use), output, schema, self._connected(), use, takes, projection)
+        rows = output_of(results(use), output, schema, self._connected().values(), use, takes, projection)
         parts = _parts_of(operator, [] if projection is None else [projection])
         return rows if rows.isStreaming or not parts else unwrapping(rows, parts)
 
@@ -139,8 +139,8 @@ class OperatorOutputs:
         write = _writing([(sink, partial(rows_of, output)) for output, sink in sinks.items()])
         for output, sink in sinks.items():
             check_columns_of_sink(sink, [*after[output].columns] if output in after else schemas[output].names)
-        inputs = [stream.df for stream in self._connected()]
-        if not any(df.isStreaming for df in inputs):
+        inputs = {name: stream.df for name, stream in self._connected().items()}
+        if not any(df.isStreaming for df in inputs.values()):
             options.check_of_table()
             write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
             return None
@@ -177,7 +177,7 @@ def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> Stre
     check_checkpoint(options.checkpoint)
     traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
     options = replace(options, key_groups=traits.key_groups)
-    return _Queries(lambda _: df, write, options, [df], None, traits.timers, None).run()
+    return _Queries(lambda _: df, write, options, {EVENTS: df}, None, traits.timers, None).run()
 
 
 def _writing(sinks: Sequence[tuple[Sink, Callable[[DataFrame], DataFrame]]]) -> Sink:
@@ -212,7 +212,7 @@ def _stopped_if_interrupted(query: StreamingQuery) -> Iterator[None]:
 class _Queries:
     """The queries of a run: it may need several, one after the other, on its checkpoint.
 
-    :param inputs: the DataFrames of the inputs
+    :param inputs: the DataFrames by input
     :param operator: the last operator; None: all operators are in *inputs*
     :param timers: whether an operator has timers in processing time
     """
@@ -220,47 +220,58 @@ class _Queries:
     results: Callable[[Use], DataFrame]
     write: Sink
     options: RunOptions
-    inputs: Sequence[DataFrame]
+    inputs: Mapping[str, DataFrame]
     operator: KeyGroupOperator | None
     timers: bool
     started: Callable[[StreamingQuery, str, int], object] | None
 
     def run(self) -> StreamingQuery | None:
         """Start the query, and wait for its end if it has no trigger."""
-        if self.options.history is not None and self.options.history.into is not None:
-            self._bootstrap(self.options.history.into)
-            return None
+        history = self.options.history
+        if history is not None:
+            self._check_has(history)
+            if history.into is not None:
+                self._bootstrap(history.into)
+                return None
         checkpoint = current_checkpoint(self.spark, resolved(self.spark, str(self.options.checkpoint)))
         return replace(self, options=replace(self.options, checkpoint=checkpoint))._after_history()._run()
 
+    def _check_has(self, history: QueryHistory) -> None:
+        """:raises StreamDefinitionError: the query cannot have this history"""
+        if any(map(has_upstream, self.inputs.values())):
+            raise StreamDefinitionError(
+                "a query of several operators, one behind the other, cannot have a history",
+                "The first operator would have to read it before the last one can.",
+                "write the results of the first operator to a table, which has a history of its own; see docs/savepoints.md",
+            )
+        history.tables([name for name, df in self.inputs.items() if df.isStreaming])
+
     def _after_history(self) -> _Queries:
         """Read the history, if there is one and the checkpoint is new."""
-        if self.options.history is None:
+        history = self.options.history
+        if history is None:
             return self
-        if is_remote() or any(has_upstream(df) for df in self.inputs):
-            raise StreamDefinitionError(
-                "this query cannot have a history",
-                "Over Spark Connect it has none, nor has a stream that is the output of another operator.",
-            )
-        stored = StoredHistory.of(self.spark, str(self.options.checkpoint))
+        checkpoint = str(self.options.checkpoint)
+        stored = StoredHistory.of(self.spark, checkpoint)
         if stored.is_over:
             stored.check_begun()
             stored.remove()
             return self
         key_groups = stored.key_groups or self.options.key_groups or new_key_groups(self.spark)
-        if self.options.history.pages is not None:
-            with leased(self.spark, self.options.checkpoint):
-                stored.delivered(key_groups)
-            return replace(self, options=replace(self.options, key_groups=key_groups))
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
-        with leased(self.spark, self.options.checkpoint):
-            stored.prepare(key_groups, lambda: self.results(use), self.write)
+        with leased_here(self.spark, checkpoint):
+            if history.pages is not None:
+                stored.delivered(key_groups)
+            else:
+                stored.prepare(key_groups, history, lambda: self.results(use), self.write)
         return replace(self, options=replace(self.options, key_groups=key_groups))
 
     @property
     def seam(self) -> Seam | None:
         history = self.options.history
-        return None if history is None else Seam(history.rows, history.until)
+        if history is None:
+            return None
+        return Seam(history.tables([name for name, df in self.inputs.items() if df.isStreaming]), history.until)
 
     def initial(self, checkpoint: str, key_groups: int) -> DataFrame | None:
         """The state after the history, of a checkpoint without a complete micro-batch."""
@@ -277,7 +288,7 @@ class _Queries:
         key_groups = self.options.key_groups or new_key_groups(self.spark)
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         time_mode = PROCESSING_TIME if self.timers else NO_TIME
-        self.write(with_counts(into(self.results(use), key_groups, time_mode)), 0)
+        self.write(results_of(into(self.results(use), key_groups, time_mode)), 0)
 
     def _run(self) -> StreamingQuery | None:
         options = self.options
@@ -298,7 +309,7 @@ class _Queries:
 
     @property
     def spark(self) -> SparkSession:
-        return self.inputs[0].sparkSession
+        return next(iter(self.inputs.values())).sparkSession
 
     @property
     def parts(self) -> list[str]:
@@ -316,7 +327,7 @@ class _Queries:
     @property
     def follow(self) -> bool:
         """Whether there are upstream operators."""
-        return self.operator is None or any(has_upstream(df) for df in self.inputs)
+        return self.operator is None or any(map(has_upstream, self.inputs.values()))
 
     def start(self, trigger: Mapping[str, Any], *, ending: bool, place: str | None = None) -> StreamingQuery:
         """Start a query.
@@ -326,7 +337,7 @@ class _Queries:
         """
         checkpoint = str(self.options.checkpoint)
         batches = restored_batches(self.spark, checkpoint)
-        if batches and self.options.history is None and not is_remote():
+        if batches and self.options.history is None and begins_with_history(self.spark, checkpoint):
             StoredHistory.of(self.spark, checkpoint).check_unread()
         offsets = control_offsets(self.spark, checkpoint)
         former = [int(offset["keyGroups"]) for offset in offsets]
@@ -352,6 +363,12 @@ class _Queries:
         # There is an upstream operator, whose mark was lost.
         return self._start(replace(use, observation=unique_observation()), trigger, batches)
 
+    def _holding_lease(self) -> AbstractContextManager[Any] | None:
+        """The source of the last operator holds the lease of a query that this has made the plan of."""
+        if self.operator is not None:
+            return None
+        return holding_lease(self.spark, QueryTraits.of(self.inputs.values()), self.options.checkpoint)
+
     def sent_messages(self) -> dict[int, int]:
         """The number of messages that the control source of each operator has sent, of a checkpoint."""
         offsets = control_offsets(self.spark, str(self.options.checkpoint))
@@ -359,14 +376,15 @@ class _Queries:
 
     def _start(self, use: Use, trigger: Mapping[str, Any], batches: int) -> StreamingQuery:
         """:param batches: how many micro-batches the sinks have seen before the first of the checkpoint"""
-        write = self.write if not batches else lambda rows, batch_id: self.write(rows, batches + batch_id)
+        sink = self.write
+        write = sink if not batches else lambda rows, batch_id: sink(rows, batches + batch_id)
         writer = writer_of(self.results(use)).foreachBatch(checked(write, self.options.checkpoint))
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
         if self.options.name is not None:
             writer = writer.queryName(self.options.name)
         if not use.drain:
             versions.wait_for_ends()
-        in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs))
+        in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs.values()))
         query = start(
             self.spark,
             writer.start,
@@ -374,6 +392,7 @@ class _Queries:
             checkpoint=str(self.options.checkpoint),
             in_parts=in_parts,
             waiting=_stopped_if_interrupted,
+            holding=self._holding_lease(),
         )
         if self.started is not None:
             self.started(query, use.observation, batches)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any
@@ -28,14 +28,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from asterism.spark.host import versions
+from asterism.spark.host.control_source import renamed
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
-from asterism.spark.session.leases import checked, leased
+from asterism.spark.session.leases import checked, leased, options_of_source, unprotected
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
 from asterism.spark.session.settings import (
     PARTITIONS,
     arrow_batches,
     checkpoint_files,
+    hadoop_settings,
     resolved,
     settings,
     state_compression,
@@ -46,6 +48,7 @@ from asterism.spark.session.settings import (
 _SECONDS = 0.005
 """Between two checks of a query."""
 _CHECKPOINT = "checkpointLocation"
+_PLAN_CACHE = "spark.connect.session.planCache.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,14 @@ class QueryTraits:
     :param drains: whether an operator ends its input by itself
     :param timers: whether an operator has timers in processing time, with which a query does not end by itself
     :param operators: how many there are
+    :param sources: their control sources, over Spark Connect
     """
 
     key_groups: int
     drains: bool = False
     timers: bool = False
     operators: int = 1
+    sources: tuple[type[versions.DataSource], ...] = ()
 
     @classmethod
     def of(cls, frames: Iterable[Any]) -> QueryTraits | None:
@@ -74,6 +79,7 @@ class QueryTraits:
             any(each.drains for each in traits),
             any(each.timers for each in traits),
             sum(each.operators for each in traits),
+            tuple(source for each in traits for source in each.sources),
         )
 
 
@@ -85,6 +91,7 @@ def start(
     checkpoint: str | None,
     in_parts: bool,
     waiting: Callable[[StreamingQuery], AbstractContextManager[Any]] = nullcontext,
+    holding: AbstractContextManager[Any] | None = None,
 ) -> StreamingQuery:
     """Start a query with the settings that suit it, and wait until it has created its sources.
 
@@ -92,6 +99,7 @@ def start(
     :param checkpoint: its checkpoint location, if that is known
     :param in_parts: whether it reads available data in several micro-batches
     :param waiting: makes a context in which to wait
+    :param holding: the context in which it begins, of :func:`holding_lease`
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
     values = {
@@ -102,13 +110,33 @@ def start(
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.
     with leased(spark, checkpoint) as keep, settings(spark, {**files, **versions.settings_of_start(in_parts=in_parts)}):
-        with settings(spark, values):
+        with settings(spark, values), holding or nullcontext():
             query = begin()
             keep(query)
         with waiting(query):
             while query.isActive and query.status["message"].startswith("Initializing"):
                 time.sleep(_SECONDS)
     return query
+
+
+@contextmanager
+def holding_lease(spark: SparkSession, traits: QueryTraits | None, checkpoint: str | None) -> Iterator[None]:
+    """Inside the block, a query begins whose first control source holds the lease of its checkpoint. Over Spark Connect, the plan
+    of a DataFrame is made before its checkpoint is known; the server looks for the source by its name when the query begins.
+    """
+    lease = {} if checkpoint is None else options_of_source(spark, checkpoint)
+    if not lease:
+        yield
+        return
+    sources = () if traits is None else traits.sources
+    if not sources:
+        sys.stderr.write(unprotected(str(checkpoint), "its DataFrame shows no operator that could hold a lease"))
+        yield
+        return
+    name = sources[0].name()
+    spark.dataSource.register(renamed(sources[0], name, lease=lease, hadoop=hadoop_settings(spark)))
+    with settings(spark, {_PLAN_CACHE: "false"}):  # it may have the source that was registered before
+        yield
 
 
 # ---------------------------------------------------------------------------------------------------- DataFrames
@@ -181,8 +209,14 @@ class _Start:
 
     def __call__(self, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
         checkpoint = self.checkpoint = None if self.checkpoint is None else resolved(self.spark, self.checkpoint)
-        in_parts = self.available_now and not self.traits.drains
-        return start(self.spark, begin, key_groups=self.traits.key_groups, checkpoint=checkpoint, in_parts=in_parts)
+        return start(
+            self.spark,
+            begin,
+            key_groups=self.traits.key_groups,
+            checkpoint=checkpoint,
+            in_parts=self.available_now and not self.traits.drains,
+            holding=holding_lease(self.spark, self.traits, checkpoint),
+        )
 
 
 @cache

@@ -32,7 +32,7 @@ def keys_of(stream: Stream) -> list[str]:
     return stream.keys if isinstance(stream, KeyedStream) else []
 
 
-def _hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
+def hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
     """The columns that determine the key group of an element: the keys or, of a DataStream, those of its *columns* that can be
     hashed.
     """
@@ -67,7 +67,7 @@ def over_streams(
 
     def chunks_of(name: str, stream: Stream) -> DataFrame:
         columns = operator.inputs[name].schema.names
-        rows = hashed(stream.df, _hash_columns(stream, columns), columns, stream)
+        rows = hashed(stream.df, hash_columns(stream, columns), columns, stream)
         return packed(stream, operator, name, rows, use=use)
 
     chunks = {name: chunks_of(name, stream) for name, stream in streams.items()}
@@ -82,9 +82,13 @@ def over_streams(
         streams=streams,
         use=use,
         zone=zone,
-        time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
+        time_mode=time_mode_of_inputs(operator),
         first=first,
     )
+
+
+def time_mode_of_inputs(operator: Operator) -> str:
+    return PROCESSING_TIME if operator.processing_time else NO_TIME
 
 
 def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
@@ -96,7 +100,7 @@ def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
     def group(name: str) -> Column:
         if operator.inputs[name].broadcast:
             return F.explode(F.sequence(F.lit(0), F.lit(use.key_groups - 1)))
-        return key_group_of(_hash_columns(streams[name], operator.inputs[name].schema.names), use.key_groups)
+        return key_group_of(hash_columns(streams[name], operator.inputs[name].schema.names), use.key_groups)
 
     def place(name: str) -> list[Column]:
         # Broadcast elements must have the same order in all key groups. Keyed elements with equal times may have

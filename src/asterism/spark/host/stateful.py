@@ -20,10 +20,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.utils import is_remote
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
-from asterism.columns.time import BEFORE_TIME, micros
+from asterism.columns.time import micros
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.expressions.computed_columns import PREFIX
 from asterism.files.file_systems import is_path
@@ -33,14 +34,10 @@ from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.batch import (
     BATCH_GROUP,
-    BATCH_TIME,
-    END_OF_GROUP,
-    HISTORY,
     Answer,
     answered,
     rows_of,
     run_groups,
-    run_history,
 )
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.host.column_types import check_passes, spark_schema
@@ -48,7 +45,7 @@ from asterism.spark.host.computed_columns import with_computed
 from asterism.spark.host.control_source import NAME as CONTROL_SOURCE
 from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
-from asterism.spark.host.exchange import MILLISECOND, Batches, pack, unpack
+from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import BEHIND, EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import Stream, idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
@@ -84,12 +81,13 @@ _EVENT_TIME, _MARKED_TIME, _ROW = internal("event_time"), internal("marked_time"
 
 @dataclass(frozen=True)
 class Seam:
-    """Where a stream begins that has a history.
+    """Where the streams of a query begin that has a history.
 
+    :param history: by input, the table that comes before its stream
     :param until: microseconds: the history has the events before, and the stream those from then on; None: all of both
     """
 
-    history: DataFrame
+    history: Mapping[str, DataFrame]
     until: int | None
 
 
@@ -106,7 +104,7 @@ class Use:
     :param checkpoint: the checkpoint that the run continues, if it has a single operator
     :param seam: where the stream begins, if it has a history
     :param initial: the state after the history, of a new checkpoint
-    :param reads_history: whether this is the plan of the history, to HISTORY
+    :param reads_history: whether this is the plan of the history, see :mod:`asterism.spark.histories`
     :param lease: the options with which the control source holds the lease of the checkpoint
     """
 
@@ -265,63 +263,6 @@ def batch_results(
     return mapped(rows, function(now, rows_of(use.output)), spark_schema(operator.output_schemas[use.output]))
 
 
-def at_seam(stream: KeyedStream, use: Use) -> KeyedStream:
-    """The stream from the seam on, or its history, as *use* says.
-
-    :raises StreamDefinitionError: the history lacks a column
-    """
-    seam = use.seam
-    if seam is None:
-        return stream
-    if stream.time is None:
-        raise StreamDefinitionError("a history needs an event time", hint='KeyedStream(df, key="user", time="ts")')
-    df = stream.df
-    if use.reads_history:
-        if stream.computes_keys:
-            raise StreamDefinitionError(
-                "a stream with a history cannot compute its keys", hint="add a column to both: df.withColumn(...)"
-            )
-        history = {field.name: field.dataType for field in seam.history.schema.fields}
-        for field in df.schema.fields:
-            if history.get(field.name) != field.dataType:
-                has = "no such column" if field.name not in history else history[field.name].simpleString()
-                raise StreamDefinitionError(
-                    f'the history and the stream differ in the column "{field.name}"',
-                    f"Stream: {field.dataType.simpleString()}\nHistory: {has}",
-                )
-        df = seam.history.select([quoted_name(name) for name in df.columns])
-    if seam.until is not None:
-        time = event_micros(df, stream.time, stream.time_unit)
-        df = df.where((time < seam.until) if use.reads_history else (time >= seam.until) | time.isNull())
-    return replace(stream, df=df, idle_after=None, watermark_by=()) if use.reads_history else replace(stream, df=df)
-
-
-def history_results(stream: KeyedStream, operator: Operator, rows: DataFrame, *, use: Use, time_mode: str) -> DataFrame:
-    """The state after the history, and its results: HISTORY.
-
-    :param stream: the history
-    :param rows: its rows (hashed), without those that do not affect the result
-    """
-    assert stream.time is not None
-    latest = stream.df.agg(F.max(event_micros(stream.df, stream.time, stream.time_unit))).first()
-    assert latest is not None
-    watermark = BEFORE_TIME
-    if latest[0] is not None:  # as after a micro-batch, see pack
-        watermark = latest[0] - micros(stream.max_out_of_orderness) - MILLISECOND
-    rows = rows.select(
-        "*",
-        group_column(F.col(KEY_HASH), use.key_groups).cast("int").alias(BATCH_GROUP),
-        event_micros(rows, stream.time, stream.time_unit).alias(BATCH_TIME),
-        F.lit(False).alias(END_OF_GROUP),
-    )
-    ends = rows.sparkSession.range(use.key_groups).select(
-        F.col("id").cast("int").alias(BATCH_GROUP), F.lit(True).alias(END_OF_GROUP)
-    )
-    rows = rows.unionByName(ends, allowMissingColumns=True).repartition(BATCH_GROUP)
-    rows = rows.sortWithinPartitions(BATCH_GROUP, END_OF_GROUP, BATCH_TIME)
-    return mapped(rows, run_history(operator, watermark, time.time_ns() // 1000, time_mode), HISTORY)
-
-
 def packed(
     stream: Stream,
     operator: Operator,
@@ -473,10 +414,12 @@ def stateful(
     if not use.final:
         check_arrow_batches(spark)
         observe_tasks(spark, use.key_groups)
-    initial, begins = use.initial if first is None else first, use.initial is not None
+    begins = use.initial is not None  # then it has the bounded inputs, too
+    initial = use.initial if begins else first
     host = OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream, begins=begins)
     known = QueryTraits.of(chunks) or QueryTraits(0, operators=0)
-    reader = named(spark, spark.readStream.format(_registered(spark, source, use)), CONTROL_SOURCE, known.operators)
+    registered = _registered(spark, source, use)
+    reader = named(spark, spark.readStream.format(registered.name()), CONTROL_SOURCE, known.operators)
     control = _control_rows(reader, operator, use, time_mode, zone)
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
@@ -497,8 +440,9 @@ def stateful(
         columns.append(F.max_by(F.to_json(behind), F.col("metrics")[WATERMARK]).alias("behind"))
     results = results.observe(use.observation + _WATERMARK_OF, *columns)
     timers = time_mode == PROCESSING_TIME or known.timers
-    traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers, known.operators + 1)
-    results = carrying(results, traits)
+    sources = (*known.sources, registered) if is_remote() else ()
+    key_groups, drains = max(use.key_groups, known.key_groups), use.drain or known.drains
+    results = carrying(results, QueryTraits(key_groups, drains, timers, known.operators + 1, sources))
     return results.observe(use.observation, *_counts(operator)) if operator.metrics else results
 
 
@@ -553,14 +497,16 @@ def _control_rows(
 
 def bootstrap_source(spark: SparkSession) -> DataFrame:
     """CHUNKS without rows, of a control source that begins one micro-batch. No query continues its offset."""
-    reader = spark.readStream.format(_registered(spark, ControlSource))
+    reader = spark.readStream.format(_registered(spark, ControlSource).name())
     return reader.options(keyGroups=0, definition="", timers="true").load()
 
 
-def _registered(spark: SparkSession, source: type[DataSource], use: Use | None = None) -> str:
-    """Register a source, and return its name in this session."""
+def _registered(spark: SparkSession, source: type[DataSource], use: Use | None = None) -> type[DataSource]:
+    """Register a source, and return it with its name in this session."""
     if use is not None and use.lease and not is_path(use.lease["checkpoint"]):
         source = renamed(source, f"{source.name()}_{uuid4().hex}", hadoop=hadoop_settings(spark))
+    elif use is not None and not use.final and is_remote():  # see holding_lease
+        source = renamed(source, f"{source.name()}_{uuid4().hex}")
     name = source.name()
     for number in itertools.count(2):
         try:
@@ -573,7 +519,7 @@ def _registered(spark: SparkSession, source: type[DataSource], use: Use | None =
             source = renamed(source, f"{name}_{number}")
         else:
             break
-    return source.name()
+    return source
 
 
 def _count(name: str) -> Column:

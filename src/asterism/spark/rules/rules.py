@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from asterism.operators.operator import EVENTS, Arrival, sorted_arrival
 from asterism.operators.sink_functions import Sink
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.rule_counts import FAMILY
 from asterism.rules.sets.set_store import FolderStore, SingleSetStore
+from asterism.spark.histories.plans import at_seam, history_results
 from asterism.spark.host.batch import BATCH_GROUP, copied
 from asterism.spark.host.chaining import has_watermark
 from asterism.spark.host.column_types import arrow_schema, spark_schema
@@ -81,6 +83,13 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
         begin_from_savepoint(self.spark, options, streaming=streaming, store=self.store)
         store = self._store(checkpoint) if streaming else self._current_rules(without)
         operator = self._checked_operator(store, sinks, without)
+        if options.history is not None and streaming:
+            history = replace(
+                options.history,
+                begin=partial(self._begin_history, store, without),
+                counted=partial(_count_history, store),
+            )
+            options = replace(options, history=history)
         counted: list[CountedQuery] = []
 
         def started(query: StreamingQuery, observation: str, batches: int) -> None:
@@ -126,16 +135,46 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
         if isinstance(store, SingleSetStore):
             return bounded_results(self.stream, operator, store, use)
         assert isinstance(store, FolderStore)
-        events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names, self.stream)
+        stream = at_seam(self.stream, use)
+        if use.reads_history:
+            newest = store.retained()[-1]
+            first = [Arrival(PROCESSORS, prepared_set(newest.to_bytes()))]
+            copies = copies_of_events(stream, operator)
+            return history_results(stream, operator, copies, use=use, time_mode=NO_TIME, first=first, prepared=True)
+        events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names, stream)
         return stateful(
             operator,
-            [packed(self.stream, operator, EVENTS, events, use=use)],
-            streams={EVENTS: self.stream},
+            [packed(stream, operator, EVENTS, events, use=use)],
+            streams={EVENTS: stream},
             use=use,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
             source=Payload(self.factory, operator.compiler, store, without, self.lookups).source(),
         )
+
+    def _begin_history(self, store: FolderStore, without: frozenset[str]) -> None:
+        """Put the rules that are in force in a history into the store.
+
+        :raises PatternProcessorError: none of them can be used
+        """
+        use_settings(hadoop_settings(self.spark))
+        self._publish(store, without).close()
+
+
+def _count_history(store: FolderStore, query: str, counted: Iterable[Mapping[str, int]]) -> None:
+    """Add what key groups have counted in the history of a query to its counts, as its micro-batch 0."""
+    counts = store.counts()
+    prefix = f"{FAMILY}/"
+    of_rules = ({name: value for name, value in each.items() if name.startswith(prefix)} for each in counted)
+    if counts.add(query, 0, of_rules):
+        store.write_counts(counts)
+
+
+def copies_of_events(stream: KeyedStream, operator: DynamicCepOperator) -> DataFrame:
+    """The copies of the events of a table, with KEY_HASH, as the operator prepares them."""
+    events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
+    schema = operator.inputs[EVENTS].prepared
+    return mapped(events, copied(operator, EVENTS), spark_schema(schema.append(pa.field(KEY_HASH, pa.int64()))))
 
 
 def bounded_results(
@@ -146,10 +185,8 @@ def bounded_results(
     partitions: int | None = None,
 ) -> DataFrame:
     """Results over a table: the operator runs on the copies of the events, by key group and in time order."""
-    events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
     schema = operator.inputs[EVENTS].prepared
-    copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
-    copies = mapped(events, copied(operator, EVENTS), copied_schema)
+    copies = copies_of_events(stream, operator)
     group = F.pmod(F.col(KEY_HASH), F.lit(use.key_groups)).alias(BATCH_GROUP)
     rows = copies.select(group, *map(quoted_name, schema.names))
     first = [Arrival(PROCESSORS, prepared_set(processor_set.to_bytes())) for processor_set in store.retained()]

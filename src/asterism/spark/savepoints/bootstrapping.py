@@ -83,11 +83,11 @@ def bootstrap_savepoint(
 
 
 def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str) -> tuple[DataFrame, Manifest]:
-    """Write the state of the *rows* of :data:`asterism.spark.host.batch.HISTORY`, and return those with results."""
+    """Write the state of the *rows* of :data:`asterism.spark.histories.runner.HISTORY`, and return those with results."""
     spark = rows.sparkSession
     rows.write.parquet((folder / _JOB).location)
     stored = spark.read.parquet((folder / _JOB).location)
-    pages = stored.where("output IS NULL").select("key_group", "page", "value")
+    pages = stored.where("page IS NOT NULL").select("key_group", "page", "value")
     state = StateReader(pages.where(f"page = {HEADER}"), pages.where(f"page <> {HEADER}"), 0, 0)
     headers, summary = summary_of(state)
     counts = {}
@@ -100,7 +100,7 @@ def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: st
     manifest = Manifest(
         version("asterism"), spark.version, now, position, time_mode, key_groups, tasks, summary, counts
     )
-    return stored.where("output IS NOT NULL"), manifest
+    return stored, manifest
 
 
 def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:

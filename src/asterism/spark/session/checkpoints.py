@@ -15,6 +15,8 @@ from asterism.spark.session.settings import is_local
 
 RESTORED = "asterism_restored.json"
 """The file of a checkpoint that was made from a savepoint: ``batches``, or ``restoring`` as long as it is not complete."""
+READING_HISTORY = "reading_history"
+"""There in place of ``restoring``, in a checkpoint that begins with a history."""
 
 
 def restored_batches(spark: SparkSession, checkpoint: str) -> int:
@@ -26,6 +28,12 @@ def restored_batches(spark: SparkSession, checkpoint: str) -> int:
     restored = _own_file(spark, checkpoint, RESTORED)
     if restored is None:
         return 0
+    if READING_HISTORY in restored:
+        raise StateError(
+            f"the checkpoint {checkpoint} is incomplete: its history was not read to its end",
+            "The results of the history are not all in the sinks.",
+            "start the query again, with the same history=",
+        )
     if "restoring" in restored:
         raise StateError(
             f"the checkpoint {checkpoint} is incomplete: it was not restored to its end",
@@ -33,6 +41,11 @@ def restored_batches(spark: SparkSession, checkpoint: str) -> int:
             "restore it again, with the same command",
         )
     return int(restored["batches"])
+
+
+def begins_with_history(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether Spark finds that a checkpoint was made by a query with a history."""
+    return "key_groups" in (_own_file(spark, checkpoint, RESTORED) or {})
 
 
 CURRENT = "asterism_current.json"

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 from asterism.errors import StateError
 from asterism.files.file_systems import opened, read_whole, replace_whole
-from asterism.spark.session.checkpoints import RESTORED
+from asterism.spark.session.checkpoints import READING_HISTORY, RESTORED, begins_with_history
 from asterism.spark.session.settings import hadoop_settings, settings
+from asterism.streams.run_options import QueryHistory
 
 FOLDER = "asterism_history"
 """The folder of a checkpoint with the state after its history, until its first micro-batch is complete."""
-_A_TABLE = "a table (history=)"
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -55,28 +57,43 @@ class StoredHistory:
         return self._document().get("key_groups")
 
     def prepare(
-        self, key_groups: int, read: Callable[[], DataFrame], deliver: Callable[[DataFrame, int], None]
+        self,
+        key_groups: int,
+        history: QueryHistory,
+        read: Callable[[], DataFrame],
+        deliver: Callable[[DataFrame, int], None],
     ) -> None:
         """Compute the state after the history, and pass on the results, unless both has been done.
 
-        :param read: makes the rows of :data:`asterism.spark.host.batch.HISTORY`
+        :param read: makes the rows of :data:`asterism.spark.histories.runner.HISTORY`
         :param deliver: takes results, with the number of a micro-batch
         """
         document = self._document()
         if "batches" in document:
             return
-        self._write(RESTORED, {"restoring": _A_TABLE, "key_groups": key_groups})
+        if READING_HISTORY not in document and history.begin is not None:
+            history.begin()
+        self._write(RESTORED, {READING_HISTORY: True, "key_groups": key_groups})
+        self._check_visible()
         query_id = json.loads(self._read("metadata") or "{}").get("id") or str(uuid.uuid4())
         self._write("metadata", {"id": query_id})
         read().write.mode("overwrite").parquet(self.location)
-        context = self.spark.sparkContext
-        before = context.getLocalProperty(_QUERY_ID)
-        context.setLocalProperty(_QUERY_ID, query_id)  # for sinks that recognise a repeated micro-batch by it
-        try:
-            deliver(with_counts(self._rows().where("output IS NOT NULL")), 0)
-        finally:
-            context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
+        rows = self._rows()
+        with _as_query(self.spark, query_id):
+            deliver(results_of(rows), 0)
+        if history.counted is not None:
+            counts = rows.where("metrics IS NOT NULL").select("metrics").toLocalIterator()
+            history.counted(query_id, (row.metrics for row in counts))
         self.delivered(key_groups)
+
+    def _check_visible(self) -> None:
+        """:raises StateError: this is a client of Spark Connect, and writes to another file system than the server reads"""
+        if is_remote() and not begins_with_history(self.spark, self.checkpoint):
+            raise StateError(
+                f"the server does not see what this program writes to the checkpoint {self.checkpoint}",
+                "Over Spark Connect, the program that starts a query with a history writes to its checkpoint.",
+                "a location that both see, such as a bucket; or start the query in a classic session first",
+            )
 
     def delivered(self, key_groups: int) -> None:
         """Note that the results are those of micro-batch 0, and that the state is not yet in the checkpoint of Spark."""
@@ -115,7 +132,7 @@ class StoredHistory:
     @property
     def state(self) -> DataFrame:
         """The pages and headers of key groups."""
-        return self._rows().where("output IS NULL").select("key_group", "page", "timer", "value")
+        return self._rows().where("page IS NOT NULL").select("key_group", "page", "timer", "value")
 
     def _rows(self) -> DataFrame:
         with settings(self.spark, {"spark.sql.parquet.binaryAsString": "false"}):
@@ -140,9 +157,25 @@ class StoredHistory:
         replace_whole(self.files, f"{self.path}/{name}", json.dumps(document).encode())
 
 
-def with_counts(rows: DataFrame) -> DataFrame:
-    """Results of a history as those of an operator, without counts."""
-    return rows.select("output", "chunk", *(F.lit(None).cast(kind).alias(name) for name, kind in _COUNTS))
+def results_of(rows: DataFrame) -> DataFrame:
+    """The results in the rows of a history as those of an operator, without counts."""
+    results = rows.where("output IS NOT NULL")
+    return results.select("output", "chunk", *(F.lit(None).cast(kind).alias(name) for name, kind in _COUNTS))
+
+
+@contextmanager
+def _as_query(spark: SparkSession, query_id: str) -> Iterator[None]:
+    """Inside the block, sinks see the id of the query, by which some recognise a repeated micro-batch."""
+    if is_remote():
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_QUERY_ID)
+    context.setLocalProperty(_QUERY_ID, query_id)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
 
 
 _COUNTS = [("metrics", "map<string, bigint>"), ("gauges", "map<string, double>")]

@@ -82,6 +82,25 @@ def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[St
             _release(checkpoint, held.query)
 
 
+@contextmanager
+def leased_here(spark: SparkSession, checkpoint: str) -> Iterator[None]:
+    """Hold the lease inside the block, also in a client of Spark Connect, which writes to the checkpoint itself.
+
+    :raises CheckpointInUseError: another process runs a query on the checkpoint
+    """
+    seconds = lease_seconds(spark)
+    if not is_remote() or seconds <= 0:
+        with leased(spark, checkpoint):
+            yield
+        return
+    lease = SourceLease(checkpoint, seconds, hadoop_settings(spark))
+    try:
+        yield
+        lease.check()
+    finally:
+        lease.release()
+
+
 def lease_seconds(spark: SparkSession) -> float:
     """After which another process takes over; 0 or less: no lease is taken."""
     return float(spark.conf.get(SECONDS, None) or EXPIRY)
@@ -153,16 +172,17 @@ def _new_lease(checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> Le
     except CheckpointInUseError:
         raise
     except (OSError, StateError, pa.ArrowException) as error:
-        sys.stderr.write(_unprotected(checkpoint, error))
+        reason = f"no lease can be written there: {one_line(str(error), _MAX_REASON)}"
+        sys.stderr.write(unprotected(checkpoint, reason))
         return None
     return lease
 
 
-def _unprotected(checkpoint: str, error: Exception) -> str:
-    reason = one_line(str(error), _MAX_REASON)
+def unprotected(checkpoint: str, reason: str) -> str:
+    """A message for standard error."""
     return (
-        f"asterism: a second process on the checkpoint {checkpoint} will not be detected, because no lease can be written "
-        f'there: {reason}. spark.conf.set("{SECONDS}", 0) turns leases off.\n'
+        f"asterism: a second process on the checkpoint {checkpoint} will not be detected, because {reason}. "
+        f'spark.conf.set("{SECONDS}", 0) turns leases off.\n'
     )
 
 
