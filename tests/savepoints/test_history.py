@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from asterism.columns.groups import KEY_HASH
-from asterism.columns.time import BEFORE_TIME
+from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.state.page_numbers import HEADER
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.matching.operator import PROCESSORS
+from asterism.rules.matching.state_pages import prepared_set
 from asterism.spark.histories.runner import (
     END_OF_GROUP,
     STAGE,
@@ -32,7 +34,10 @@ from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import group_of
 from asterism.streams.run_options import QueryHistory
 from asterism.testing.operator_harness import OperatorHarness, key_hashes
+from tests.rules.driver import Driver
+from tests.rules.driver import table_of as table_of_rules
 from tests.savepoints.test_regrouping import CASES, EPOCH, KINDS, SECOND, USERS
+from tests.savepoints.test_rules_regrouped import OTHERS, RULES, events_of
 
 KEY_GROUPS = 4
 Row = dict[str, Any]
@@ -172,6 +177,67 @@ def test_a_history_and_a_stream_are_one_stream(case: str, seed: int, monkeypatch
     as_stream(harness, parts, dict(history))
     assert results + rows_of(harness.end()) == rows_of(expected.end())
     assert results
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rules_have_the_rows_and_counts_of_one_stream(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rules that are in force when it begins, over the whole history; they may change at the seam."""
+    monkeypatch.setattr(
+        "asterism.spark.histories.runner.gathered", lambda batches: (pa.Table.from_batches([b]) for b in batches)
+    )
+    rng = random.Random(seed)
+    known = {rule.id: rule for rule in [*RULES, *OTHERS[1:-1]]}
+    before = rng.sample([*known.values()], 7)
+    after = before if seed % 2 else [OTHERS[0], *(rule for rule in before if rule.id != "ab")][:6]
+    files = [[event for second in range(5, 45, 2) for event in events_of(rng, 30 * part + second)] for part in range(3)]
+    latest = [max(float(event[0] or 0) for event in file) for file in files]
+    expected, driver = (Driver(key_groups=KEY_GROUPS, waiting_time=7_000_000) for _ in range(2))
+    expected.batch(files[0], sets=before, watermark=latest[0] - 7)
+
+    first = driver.sets.put(before)
+    operator, limit = driver.operator, int((latest[0] - 7) * 1_000_000)
+    copies = operator.prepare(EVENTS, table_of_rules(files[0]))
+    groups = (copies.column(KEY_HASH).to_numpy().view(np.uint64) % np.uint64(KEY_GROUPS)).astype(np.int32)
+    rows = copies.append_column(BATCH_GROUP, pa.array(groups)).append_column(
+        STAGE, pa.array(np.zeros(len(groups), np.int32))
+    )
+    ends = pa.table(
+        {BATCH_GROUP: pa.array(range(KEY_GROUPS), pa.int32()), STAGE: pa.array([END_OF_GROUP] * KEY_GROUPS, pa.int32())}
+    )
+    table = pa.concat_tables([rows, ends], promote_options="default")
+    table = table.sort_by([(name, "ascending") for name in (BATCH_GROUP, STAGE, TIME)]).combine_chunks()
+    run = run_history(
+        operator, arrivals_of_events(operator, limit, prepared=True), [Arrival(EVENTS, None, limit)], 0, NO_TIME,
+        first=[Arrival(PROCESSORS, prepared_set(first.to_bytes()))],
+    )  # fmt: skip
+    counted = []
+    for batch in run(iter(table.to_batches(max_chunksize=rng.choice([3, 20, 1000])))):
+        for row in batch.to_pylist():
+            if row["output"] is not None:
+                driver.rows[row["output"]] += batch_from_bytes(
+                    row["chunk"], operator.output_schemas[row["output"]]
+                ).to_pylist()
+            elif row["metrics"] is not None:
+                counted.append({name: value for name, value in row["metrics"] if name.startswith("processors/")})
+            else:
+                store = driver.stores[group_of(row["key_group"])]
+                store.write_header(row["value"]) if row["page"] == HEADER else store.write_page(
+                    row["page"], row["value"]
+                )
+    driver.counts.add("query", 0, counted)
+    for number in (1, 2):
+        watermark = max(latest[: number + 1]) - 7
+        for each in (expected, driver):
+            each.batch(files[number], sets=after if number == 1 else None, watermark=watermark)
+    found = [
+        Counter(f"{n} {row}" for n, rows in each.end().rows.items() for row in rows) for each in (driver, expected)
+    ]
+    assert found[0] == found[1] != Counter()
+    counts = [
+        {name: (c.matches, c.timed_out, c.partial_matches) for name, c in each.counts.versions.items()}
+        for each in (driver, expected)
+    ]
+    assert counts[0] == counts[1]
 
 
 def test_a_history_is_a_table_of_spark() -> None:

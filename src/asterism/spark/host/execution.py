@@ -261,7 +261,7 @@ class _Queries:
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         with leased_here(self.spark, checkpoint):
             if history.pages is not None:
-                stored.delivered(key_groups)
+                stored.prepare_from_savepoint(key_groups, history)
             else:
                 stored.prepare(key_groups, history, lambda: self.results(use), self.write)
         return replace(self, options=replace(self.options, key_groups=key_groups))
@@ -286,6 +286,8 @@ class _Queries:
     def _bootstrap(self, into: Callable[[DataFrame, int, str], DataFrame]) -> None:
         """Pass on the state after the history, and its results, without a query."""
         key_groups = self.options.key_groups or new_key_groups(self.spark)
+        if self.options.history is not None and self.options.history.begin is not None:
+            self.options.history.begin()
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         time_mode = PROCESSING_TIME if self.timers else NO_TIME
         self.write(results_of(into(self.results(use), key_groups, time_mode)), 0)

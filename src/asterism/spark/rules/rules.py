@@ -35,6 +35,7 @@ from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.progress.rule_progress import CountedQuery, count
 from asterism.spark.rules.rule_source import Payload
+from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.settings import hadoop_settings, resolved
@@ -84,12 +85,7 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
         store = self._store(checkpoint) if streaming else self._current_rules(without)
         operator = self._checked_operator(store, sinks, without)
         if options.history is not None and streaming:
-            history = replace(
-                options.history,
-                begin=partial(self._begin_history, store, without),
-                counted=partial(_count_history, store),
-            )
-            options = replace(options, history=history)
+            options = self._with_rules(options, store, without)
         counted: list[CountedQuery] = []
 
         def started(query: StreamingQuery, observation: str, batches: int) -> None:
@@ -151,6 +147,15 @@ class SparkPatternProcessorStream(PatternProcessorStream[DataFrame], OperatorOut
             zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
             source=Payload(self.factory, operator.compiler, store, without, self.lookups).source(),
         )
+
+    def _with_rules(self, options: RunOptions, store: FolderStore, without: frozenset[str]) -> RunOptions:
+        """The options with what concerns the rules of a history."""
+        options = with_savepoint(self.spark, options, store.location)
+        history = options.history
+        if history is None or history.pages is not None:
+            return options
+        begin, counted = partial(self._begin_history, store, without), partial(_count_history, store)
+        return replace(options, history=replace(history, begin=begin, counted=counted))
 
     def _begin_history(self, store: FolderStore, without: frozenset[str]) -> None:
         """Put the rules that are in force in a history into the store.

@@ -11,14 +11,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism.arguments import expect, expect_string
+from asterism.arguments import expect_string
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
+from asterism.rules.sets.set_store import STORE
 from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, QueryPosition
+from asterism.savepoints.rule_sets import RULES
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
-from asterism.spark.savepoints.creating import PARQUET, SavepointTables, summary_of
+from asterism.spark.savepoints.creating import PARQUET, SavepointTables, rules_of, summary_of
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
 from asterism.spark.session.settings import settings
@@ -29,7 +31,7 @@ _JOB = "job"
 
 def bootstrap_savepoint(
     stream: Any,
-    history: DataFrame,
+    history: DataFrame | Mapping[str, DataFrame],
     target: str,
     sinks: Mapping[str, Sink],
     *,
@@ -38,9 +40,11 @@ def bootstrap_savepoint(
 ) -> None:
     """Make a savepoint from a table, once: with ``run(..., history=target)``, any number of queries begin with it.
 
-    :param stream: that of the queries: a :class:`~asterism.PatternStream`, :class:`~asterism.WindowedStream` or
-        :class:`~asterism.RowPatternStream`. Its stream is not read.
-    :param history: a table with the columns of the stream
+    :param stream: that of the queries: a :class:`~asterism.PatternStream`, :class:`~asterism.PatternProcessorStream`,
+        :class:`~asterism.RowPatternStream`, :class:`~asterism.WindowedStream`, :class:`~asterism.JoinedStream`,
+        :class:`~asterism.MultiJoinedStream` or :class:`~asterism.OperatorStream`. Its streams are not read. Rules are
+        those that are discovered now, and the savepoint has them.
+    :param history: a table with the columns of the stream, or several tables by input
     :param target: a new folder
     :param sinks: as in ``run``. They get the results of the history, as micro-batch 0; the queries get those after it.
     :param until: see :class:`~asterism.streams.run_options.BeginOptions`. The queries use it without naming it.
@@ -57,10 +61,16 @@ def bootstrap_savepoint(
             hint="bootstrap_savepoint(CEP.pattern(stream, pattern), ...)",
         )
     expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
-    expect(StreamDefinitionError, history, DataFrame, "the history must be a DataFrame")
     checked = QueryHistory.checked(history, until)
-    assert checked is not None
-    folder = StoredFolder.of(history.sparkSession, target)
+    if checked is None or isinstance(checked.rows, str):
+        raise StreamDefinitionError("the history must be a DataFrame, or several by input")
+    if getattr(stream, "store", None) is not None:
+        raise StreamDefinitionError(
+            "a savepoint has the sets of its rules itself",
+            hint="leave out store= here; the queries that begin with the savepoint may have one",
+        )
+    table: DataFrame = next(iter(history.values())) if isinstance(history, Mapping) else history
+    folder = StoredFolder.of(table.sparkSession, target)
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
 
@@ -90,10 +100,13 @@ def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: st
     pages = stored.where("page IS NOT NULL").select("key_group", "page", "value")
     state = StateReader(pages.where(f"page = {HEADER}"), pages.where(f"page <> {HEADER}"), 0, 0)
     headers, summary = summary_of(state)
+    rules = rules_of(spark, state, summary, key_groups, folder / STORE)
     counts = {}
     if summary is not None:
         with settings(spark, PARQUET):
-            counts = SavepointTables(spark, folder, state, summary, headers, key_groups, None).all()
+            counts = SavepointTables(spark, folder, state, summary, headers, key_groups, rules).all()
+    if rules is not None:
+        folder.write(RULES, rules.to_json())
     position = QueryPosition("", 0, 0, "", "")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     tasks = min(key_groups, int(spark.conf.get("spark.sql.shuffle.partitions") or key_groups))
@@ -103,9 +116,10 @@ def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: st
     return stored, manifest
 
 
-def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:
-    """The options of a run whose history may be a savepoint that was made from a table.
+def with_savepoint(spark: SparkSession, options: RunOptions, store: str | None = None) -> RunOptions:
+    """The options of a run whose history may be a savepoint that was made from tables.
 
+    :param store: where the sets of rules of the query will be, if it has rules
     :raises StateError: there is no such savepoint
     """
     history = options.history
@@ -120,5 +134,9 @@ def with_savepoint(spark: SparkSession, options: RunOptions) -> RunOptions:
         with settings(spark, PARQUET):
             return pages_of_groups(spark, stored.operators[LAST_OPERATOR], key_groups)
 
+    def copy_sets() -> None:
+        if store is not None:
+            (stored.folder / STORE).copy_to(StoredFolder.of(spark, store))
+
     until = json.loads(seam)["until"] if history.until is None else history.until
-    return replace(options, history=replace(history, until=until, pages=pages))
+    return replace(options, history=replace(history, until=until, pages=pages, begin=copy_sets))

@@ -151,7 +151,7 @@ def _written(
     headers, summary = summary_of(state)
     log = (source / "offsets").read(str(state.batch_id)) or ""
     key_groups = key_groups_in(log, None if summary is None else summary.fingerprint)
-    rules = _rules(spark, state, summary, key_groups, store)
+    rules = rules_of(spark, state, summary, key_groups, store)
     counts = {}
     if summary is not None:
         written = SavepointTables(spark, folder, state, summary, headers, key_groups, rules)
@@ -201,7 +201,7 @@ def _position(source: StoredFolder, state: StateReader) -> QueryPosition:
     return QueryPosition(json.loads(query)["id"], last, batches, log, commit, offsets.read(str(last + 1)))
 
 
-def _rules(
+def rules_of(
     spark: SparkSession, state: StateReader, summary: Summary | None, key_groups: int, store: StoredFolder
 ) -> RuleSets | None:
     """The rules in force; None: it is not a query with rules, or it was drained."""

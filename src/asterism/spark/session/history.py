@@ -68,11 +68,8 @@ class StoredHistory:
         :param read: makes the rows of :data:`asterism.spark.histories.runner.HISTORY`
         :param deliver: takes results, with the number of a micro-batch
         """
-        document = self._document()
-        if "batches" in document:
+        if not self._begin(history):
             return
-        if READING_HISTORY not in document and history.begin is not None:
-            history.begin()
         self._write(RESTORED, {READING_HISTORY: True, "key_groups": key_groups})
         self._check_visible()
         query_id = json.loads(self._read("metadata") or "{}").get("id") or str(uuid.uuid4())
@@ -85,6 +82,18 @@ class StoredHistory:
             counts = rows.where("metrics IS NOT NULL").select("metrics").toLocalIterator()
             history.counted(query_id, (row.metrics for row in counts))
         self.delivered(key_groups)
+
+    def prepare_from_savepoint(self, key_groups: int, history: QueryHistory) -> None:
+        """The same for a history that a batch job has read before, whose results have been passed on."""
+        if self._begin(history):
+            self.delivered(key_groups)
+
+    def _begin(self, history: QueryHistory) -> bool:
+        """Whether anything is left to do before the query starts."""
+        document = self._document()
+        if READING_HISTORY not in document and "batches" not in document and history.begin is not None:
+            history.begin()
+        return "batches" not in document
 
     def _check_visible(self) -> None:
         """:raises StateError: this is a client of Spark Connect, and writes to another file system than the server reads"""
