@@ -197,3 +197,18 @@ def test_help_needs_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
     assert loaded.stdout == "[]\n"
     assert run("--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "one of --pattern, --clause and --rules is needed"),
+        (["--rules", "r.json", "--select", "a.x AS x"], "--select does not go with --rules"),
+        (["--rules", "r.json", "--until", "yesterday"], "'yesterday' is not a time: write it as 2026-01-01T00:00:00Z"),
+    ],
+)
+def test_a_savepoint_of_a_table_needs_a_definition(options: list[str], message: str) -> None:
+    arguments = ["savepoint", "bootstrap", "/target", "--input", "events", "--results", "/results"]
+    result = CliRunner().invoke(main, [*arguments, *options])
+    assert result.exit_code == 2
+    assert message in result.output

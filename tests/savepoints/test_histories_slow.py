@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
@@ -24,6 +25,7 @@ from asterism import (
     rescale_checkpoint,
     window,
 )
+from asterism.cli.main import main
 from asterism.discovery import status_of
 from asterism.errors import StreamDefinitionError
 from asterism.rules.definition.processor import PatternProcessor
@@ -34,8 +36,8 @@ from tests.savepoints.test_history_slow import UNTIL
 from tests.savepoints.test_regrouping import Accounts
 from tests.savepoints.test_rules_regrouped import OTHERS, RULES
 from tests.savepoints.test_rules_slow import counts_of
-from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, Query, parts
-from tests.spark.rules import Watch
+from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, Query, of_pattern, parts
+from tests.spark.rules import Event, Watch
 
 pytestmark = pytest.mark.spark
 Options = dict[str, Any]
@@ -181,12 +183,20 @@ class RulesWithHistory(Watch):
         folder.mkdir()
         super().__init__(spark, folder, delay=6, key_groups=key_groups)
 
-    def start_with(self, history: DataFrame, **more: Any) -> None:
+    def start_with(self, history: DataFrame | str, **more: Any) -> None:
         sinks: Any = self.sinks
         self.stream.run(sinks, checkpoint=str(self.checkpoint), drain=False, history=history, **more)
 
     def rows(self) -> Counter[str]:
         return Counter(f"{name} {row}" for name, sink in self.sinks.items() for row in sink.rows)
+
+
+def random_events(rng: random.Random, number: int) -> list[Event]:
+    users = ["ann", "bob", "Bob", "eve", "max", "tom"]
+    return [
+        (20 * number + rng.randrange(26) - 6, kind, rng.choice(users), rng.randrange(4), 1.0)
+        for kind in rng.choices("abc", k=60)
+    ]
 
 
 def set_of(rules: list[PatternProcessor]) -> list[PatternProcessor]:
@@ -199,11 +209,7 @@ def test_rules_begin_with_a_history(
 ) -> None:
     """With the rules at the first start, also if it is interrupted and they have changed meanwhile; then with the new ones."""
     rng = random.Random(3)
-    users = ["ann", "bob", "Bob", "eve", "max", "tom"]
-    files = [
-        [(20 * n + rng.randrange(26) - 6, kind, rng.choice(users), rng.randrange(4), 1.0) for kind in rng.choices("abc", k=60)]
-        for n in range(4)
-    ]  # fmt: skip
+    files = [random_events(rng, number) for number in range(4)]
     whole = RulesWithHistory(spark, tmp_path / "whole", 4)
     query = RulesWithHistory(spark, tmp_path / "query", 3)
     first, later = set_of([*RULES[:4], *OTHERS[1:5]]), set_of(NEW)
@@ -243,3 +249,67 @@ def test_rules_begin_with_a_history(
     until(lambda: counts_of(query) == counts_of(whole))
     assert [rule.id for rule in status_of(str(query.checkpoint)).rules]
     create_savepoint(spark, str(query.checkpoint), str(tmp_path / "savepoint"))
+
+
+def bootstrapped(*arguments: object) -> None:
+    result = CliRunner().invoke(main, ["savepoint", "bootstrap", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    assert "begin queries with run(..., history=" in result.output
+
+
+def test_a_command_makes_a_savepoint_for_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    whole, query, _ = prepared(spark, tmp_path, of_pattern, by_time=True)
+    whole.run("checkpoint", drain=True, key_groups=3)
+    file, savepoint = tmp_path / "ab.json", tmp_path / "savepoint"
+    file.write_text(AB.to_json())
+    bootstrapped(
+        savepoint, "--pattern", file, "--input", tmp_path / "table" / "events", "--until", UNTIL.isoformat(), "--key", "user",
+        "--time", "ts", "--max-out-of-orderness", "3s", "--results", tmp_path / "of_history",
+        "--output", "matches", "--output", "timed_out",
+    )  # fmt: skip
+    query.start(str(savepoint), drain=True, key_groups=2)
+    found = query.rows()
+    for output, rows in whole.rows().items():
+        first = spark.read.parquet(str(tmp_path / "of_history" / output)).drop("batch").collect()
+        assert found[output] + Counter(map(str, first)) == rows
+        assert rows
+
+
+def test_a_savepoint_of_a_table_has_rules(spark: SparkSession, tmp_path: Path) -> None:
+    """Two queries begin with it; the rules of one of them change."""
+    rng = random.Random(5)
+    files = [random_events(rng, number) for number in range(4)]
+    first, later = set_of([*RULES[:4], *OTHERS[1:5]]), set_of(NEW)
+    helper = RulesWithHistory(spark, tmp_path / "table", 1)
+    helper.rules(*first)
+    helper.events(*files[0], *files[1])
+    savepoint, results = tmp_path / "savepoint", tmp_path / "of_history"
+    bootstrapped(
+        savepoint, "--rules", helper.file, "--input", helper.folder / "events", "--key", "user", "--time", "ts",
+        "--max-out-of-orderness", "6s", "--results", results,
+    )  # fmt: skip
+    of_history = Counter(
+        (row.processor_id, row.match_id) for row in spark.read.parquet(str(results / "matches")).collect()
+    )
+    assert of_history
+    for number, then in enumerate((first, later)):
+        whole = RulesWithHistory(spark, tmp_path / f"whole-{number}", 4)
+        whole.rules(*first)
+        whole.events(*files[0], *files[1])
+        whole.once()
+        query = RulesWithHistory(spark, tmp_path / f"query-{number}", 3 + number)
+        for each in (whole, query):
+            each.rules(*then)
+            each.events(*files[2])
+            if each is query:
+                query.start_with(str(savepoint))
+            else:
+                whole.once()
+            each.events(*files[3])
+            each.once()
+        found = [
+            Counter((row["processor_id"], row["match_id"]) for row in each.sinks["matches"].rows)
+            for each in (whole, query)
+        ]
+        assert found[0] == found[1] + of_history
+        assert found[1]

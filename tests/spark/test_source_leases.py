@@ -33,8 +33,9 @@ import sys, time
 from asterism.spark.host.control_source import ControlReader
 reader = ControlReader({"keyGroups": "2", "definition": "d", "checkpoint": sys.argv[1], "leaseSeconds": sys.argv[2]})
 reader.initialOffset()
-print("holds", flush=True)
-time.sleep(600)
+with reader._lease._lease._lock:  # as if it were about to renew it
+    print("holds", flush=True)
+    time.sleep(600)
 """
 
 
