@@ -58,6 +58,8 @@ ERROR = "error"
 """The name of a query that fails. It follows the pattern."""
 LEASE, LEASES = "lease", ["stream", "frame", "writer", "chain"]
 """The name of patterns, started in several ways on a checkpoint that another process, this one, uses at first."""
+HISTORY = "history"
+"""The name of a pattern that begins with a history."""
 TABLES = "tables"
 """The name of a join and a clause over tables."""
 
@@ -136,6 +138,16 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
         found.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=last, **options)
 
 
+def with_history(spark: SparkSession, folder: Path) -> None:
+    """The first half of the events is a table."""
+    table = events(EVENTS)
+    write_files(table.slice(0, EVENTS // 2), folder / "history", [EVENTS // 2])
+    write_files(table.slice(EVENTS // 2), folder / "in", [EVENTS // 4])
+    history = spark.read.parquet(str(folder / "history"))
+    stream = CEP.pattern(stream_of(spark, folder / "in"), FUNNEL_OF_SPARK, key_groups=KEY_GROUPS)
+    stream.run(sinks(folder, OUTPUTS["pattern"]), checkpoint=str(folder / "checkpoint"), drain=True, history=history)
+
+
 def error_of(start: Callable[[], object]) -> str:
     """The error of a query. It is started again if the server was so busy that its Python process did not answer in time."""
     for _ in range(5):
@@ -199,6 +211,9 @@ def main(url: str, folder: Path, names: list[str]) -> None:
             table = spark.createDataFrame(events(99))
             joined_of(table).write.parquet(str(folder / "joined"))
             clause_of(KeyedStream(table, time="ts")).matches.write.parquet(str(folder / "matches"))
+            continue
+        if name == HISTORY:
+            with_history(spark, folder / name)
             continue
         if name == LEASE:
             refused(spark, folder / name)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from asterism import KeyedStream
 from tests.cluster.connect_results import check_results, outputs_of, rows
-from tests.cluster.over_connect import ERROR, LEASE, LEASES, OUTPUTS, TABLES, clause_of, joined_of
+from tests.cluster.over_connect import ERROR, HISTORY, LEASE, LEASES, OUTPUTS, TABLES, clause_of, joined_of
 from tests.spark.streams import events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return outputs_of(dict.fromkeys(OUTPUTS, 2) | {ERROR: 1, TABLES: 1, LEASE: 1}, tmp_path_factory.mktemp("connect"))
+    return outputs_of(
+        dict.fromkeys(OUTPUTS, 2) | {ERROR: 1, TABLES: 1, LEASE: 1, HISTORY: 1}, tmp_path_factory.mktemp("connect")
+    )
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -40,6 +42,12 @@ def test_the_error_of_a_query_has_the_message_of_the_library(folder: Path) -> No
     assert message.startswith("StreamingQueryException: ")
     assert "CheckpointMismatchError: [CHECKPOINT_MISMATCH] the checkpoint was created with " in message
     assert "\n  The number of key groups of a checkpoint cannot change.\n  Hint: set key_groups=" in message
+
+
+def test_a_query_begins_with_a_history(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "pattern").symlink_to(folder / HISTORY)
+    check_results(spark, tmp_path, tmp_path, "pattern")
+    assert rows(spark.read.parquet(str(folder / HISTORY / "matches" / "batch=0")))
 
 
 @pytest.mark.parametrize("kind", LEASES)

@@ -56,8 +56,8 @@ def of_join(df: DataFrame, options: Options) -> Made:
 
 
 def kinds(df: DataFrame) -> dict[str, DataFrame]:
-    return {kind: df.where(f"kind = '{kind}'").select("user", "ts", f"v AS {kind}") for kind in "ab"} | {
-        "c": df.where("v > 5").select("user", "ts", "v AS c")
+    return {kind: df.where(f"kind = '{kind}'").selectExpr("user", "ts", f"v AS {kind}") for kind in "ab"} | {
+        "c": df.where("v > 5").selectExpr("user", "ts", "v AS c")
     }
 
 

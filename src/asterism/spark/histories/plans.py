@@ -150,12 +150,12 @@ def _part(operator: Operator, name: str, stream: Stream, number: int, stage: int
     order = F.monotonically_increasing_id() if spec.broadcast else F.lit(None).cast("long")
     df = stream.df.withColumns({BATCH_TIME: times, BATCH_ORDER: order})
     rows = hashed(df, hash_columns(stream, columns), [*columns, BATCH_TIME, BATCH_ORDER])
-    group: Column = group_column(F.col(KEY_HASH), key_groups)
+    group: Column = group_column(F.col(KEY_HASH), key_groups).cast("int")
     if spec.broadcast:
         group = F.explode(F.sequence(F.lit(0), F.lit(key_groups - 1)))
     struct = F.struct(*[F.col(quoted_name(column)) for column in [*columns, KEY_HASH]])
     numbers = F.lit(stage).alias(STAGE), F.lit(number).alias(BATCH_INPUT)
-    return rows.select(group.cast("int").alias(BATCH_GROUP), *numbers, BATCH_TIME, BATCH_ORDER, struct.alias(name))
+    return rows.select(group.alias(BATCH_GROUP), *numbers, BATCH_TIME, BATCH_ORDER, struct.alias(name))
 
 
 def _end_of(name: str, stream: Stream) -> Arrival:
