@@ -98,3 +98,12 @@ def test_settings_with_passwords_are_no_options() -> None:
     ).streamReader(None)
     assert reader.hadoop == {"fs.s3a.secret.key": "secret"}
     assert b"secret" not in pickle.dumps(reader)
+
+
+def test_a_checkpoint_that_is_known_later_is_an_attribute() -> None:
+    """Of a DataFrame, whose source has its options before its query starts."""
+    lease = {"checkpoint": "/data/checkpoint", "leaseSeconds": "20"}
+    source: Any = renamed(renamed(ControlSource, "its_name"), "its_name", lease=lease, hadoop={"a": "b"})
+    reader = source({"keyGroups": "2", "definition": "d"}).streamReader(None)
+    assert (reader.checkpoint, reader.lease_seconds, reader.hadoop) == ("/data/checkpoint", 20.0, {"a": "b"})
+    assert ControlSource({"keyGroups": "2", "definition": "d"}).streamReader(None).checkpoint is None
