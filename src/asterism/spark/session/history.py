@@ -70,11 +70,12 @@ class StoredHistory:
         """
         if not self._begin(history):
             return
+        read_rows = read()  # raises an error if the history does not fit, before anything says that it is being read
         self._write(RESTORED, {READING_HISTORY: True, "key_groups": key_groups})
         self._check_visible()
         query_id = json.loads(self._read("metadata") or "{}").get("id") or str(uuid.uuid4())
         self._write("metadata", {"id": query_id})
-        read().write.mode("overwrite").parquet(self.location)
+        read_rows.write.mode("overwrite").parquet(self.location)
         rows = self._rows()
         with _as_query(self.spark, query_id):
             deliver(results_of(rows), 0)
