@@ -82,6 +82,18 @@ class QueryTraits:
             tuple(source for each in traits for source in each.sources),
         )
 
+    def with_operator(
+        self, key_groups: int, source: type[versions.DataSource], *, drains: bool, timers: bool
+    ) -> QueryTraits:
+        """Those of a DataFrame with a further operator."""
+        return QueryTraits(
+            max(key_groups, self.key_groups),
+            drains or self.drains,
+            timers or self.timers,
+            self.operators + 1,
+            (*self.sources, source) if is_remote() else (),
+        )
+
 
 def start(
     spark: SparkSession,

@@ -439,10 +439,8 @@ def stateful(
         behind = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(BEHIND)))
         columns.append(F.max_by(F.to_json(behind), F.col("metrics")[WATERMARK]).alias("behind"))
     results = results.observe(use.observation + _WATERMARK_OF, *columns)
-    timers = time_mode == PROCESSING_TIME or known.timers
-    sources = (*known.sources, registered) if is_remote() else ()
-    key_groups, drains = max(use.key_groups, known.key_groups), use.drain or known.drains
-    results = carrying(results, QueryTraits(key_groups, drains, timers, known.operators + 1, sources))
+    timers = time_mode == PROCESSING_TIME
+    results = carrying(results, known.with_operator(use.key_groups, registered, drains=use.drain, timers=timers))
     return results.observe(use.observation, *_counts(operator)) if operator.metrics else results
 
 
