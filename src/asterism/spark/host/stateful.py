@@ -433,8 +433,7 @@ def stateful(
             initialState=None if initial is None else initial.groupBy("key_group"),
         )
     )
-    watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
-    columns = [watermark.alias("micros")]
+    columns = [F.max(F.col("metrics")[WATERMARK]).alias("micros")]  # the same in all key groups that were called
     if any(spec.watermark_by for spec in operator.inputs.values()):
         behind = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(BEHIND)))
         columns.append(F.max_by(F.to_json(behind), F.col("metrics")[WATERMARK]).alias("behind"))
