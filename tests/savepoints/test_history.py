@@ -29,7 +29,7 @@ from asterism.spark.histories.runner import (
     run_history,
     stages_of,
 )
-from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_TIME
+from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME
 from asterism.spark.host.host import NO_TIME
 from asterism.spark.host.partitioning import group_of
 from asterism.streams.run_options import QueryHistory
@@ -98,10 +98,10 @@ def rows_of_history(harness: OperatorHarness, tables: Tables) -> pa.Table:
                 if len(stages) > 1
                 else dict(zip(rows.column_names, rows.columns, strict=True))
             )
-            parts.append(pa.table({**place, BATCH_TIME: times, **content}))
+            parts.append(pa.table({**place, BATCH_TIME: times, BATCH_ORDER: range(count), **content}))
     parts.append(pa.table({BATCH_GROUP: [*range(KEY_GROUPS)], STAGE: [END_OF_GROUP] * KEY_GROUPS}))
     whole = pa.concat_tables(parts, promote_options="permissive")
-    return whole.sort_by([(name, "ascending") for name in (BATCH_GROUP, STAGE)] + [(BATCH_TIME, "ascending")])
+    return whole.sort_by([(name, "ascending") for name in (BATCH_GROUP, STAGE, BATCH_TIME, BATCH_INPUT, BATCH_ORDER)])
 
 
 def read_history(harness: OperatorHarness, tables: Tables, cut: int) -> Counter[str]:

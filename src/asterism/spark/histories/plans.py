@@ -110,9 +110,12 @@ def history_results(
         group_column(F.col(KEY_HASH), use.key_groups).cast("int").alias(BATCH_GROUP),
         F.lit(0).alias(STAGE),
         times.alias(BATCH_TIME),
+        F.monotonically_increasing_id().alias(BATCH_ORDER),
     )
     arrivals = arrivals_of_events(operator, _limit(end), prepared=prepared)
-    return _history(rows, [BATCH_TIME], operator, arrivals, [end], use=use, time_mode=time_mode, first=first)
+    return _history(
+        rows, [BATCH_TIME, BATCH_ORDER], operator, arrivals, [end], use=use, time_mode=time_mode, first=first
+    )
 
 
 def history_of_inputs(
@@ -146,9 +149,7 @@ def _part(operator: Operator, name: str, stream: Stream, number: int, stage: int
     columns = spec.schema.names
     is_sorted = stream.time is not None and stage > 0
     times = event_micros(stream.df, str(stream.time), stream.time_unit) if is_sorted else F.lit(None).cast("long")
-    # Elements of a broadcast input must have the same order in all key groups.
-    order = F.monotonically_increasing_id() if spec.broadcast else F.lit(None).cast("long")
-    df = stream.df.withColumns({BATCH_TIME: times, BATCH_ORDER: order})
+    df = stream.df.withColumns({BATCH_TIME: times, BATCH_ORDER: F.monotonically_increasing_id()})
     rows = hashed(df, hash_columns(stream, columns), [*columns, BATCH_TIME, BATCH_ORDER])
     group: Column = group_column(F.col(KEY_HASH), key_groups).cast("int")
     if spec.broadcast:

@@ -17,7 +17,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing
 from asterism.operators.state.page_numbers import HEADER
 from asterism.operators.state.state_store import MemoryStore
-from asterism.spark.host.batch import BATCH_GROUP, BATCH_TIME, chunks_of, prepared_rows
+from asterism.spark.host.batch import BATCH_GROUP, BATCH_ORDER, BATCH_TIME, chunks_of, prepared_rows
 from asterism.spark.host.exchange import METRICS, Batches, gathered
 from asterism.spark.host.host import NO_TIMER, NOW, PROCESSING_TIME
 from asterism.spark.host.partitioning import label
@@ -46,7 +46,7 @@ def run_history(
     *,
     first: Sequence[Arrival] = (),
 ) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from rows, sorted by key group, STAGE and time, to HISTORY.
+    """A function for ``mapInArrow``: from rows, sorted by key group, STAGE, time and their order in the table, to HISTORY.
 
     The state is that of a stream in which these rows came first, and then the watermarks of *ends*.
 
@@ -105,7 +105,7 @@ def arrivals_of_events(operator: Operator, limit: int, *, prepared: bool = False
         if prepared:
             events = cast_table(rows.select(schema.names), schema)
         else:
-            events = operator.prepare(EVENTS, rows.drop_columns([BATCH_GROUP, BATCH_TIME, STAGE]))
+            events = operator.prepare(EVENTS, rows.drop_columns([BATCH_GROUP, BATCH_TIME, BATCH_ORDER, STAGE]))
         latest = int(events.column(TIME).to_numpy().max())
         return [Arrival(EVENTS, events, _watermark(latest, limit))]
 
