@@ -96,7 +96,7 @@ def test_settings_with_passwords_are_no_options() -> None:
     reader = source(
         {"keyGroups": "2", "definition": "d", "checkpoint": "s3a://b/c", "leaseSeconds": "20"}
     ).streamReader(None)
-    assert reader.hadoop == {"fs.s3a.secret.key": "secret"}
+    assert (reader.hadoop, reader.lease_seconds) == ({"fs.s3a.secret.key": "secret"}, 20.0)
     assert b"secret" not in pickle.dumps(reader)
 
 

@@ -84,7 +84,8 @@ class ControlSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         reader = self.reader_of_stream()
         reader.hadoop = self.hadoop
-        reader.lease_of({**self.options, **self.lease})
+        if self.lease:
+            reader.lease_of(self.lease)
         return reader_for_spark(reader, self.options, reader.check)
 
     def reader_of_stream(self) -> SourceReader:
