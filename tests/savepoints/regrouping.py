@@ -61,16 +61,23 @@ Edit = Callable[[KeyStates, pa.Table], pa.Table]
 
 
 def regrouped(
-    stores: list[MemoryStore], key_groups: int, change_of: ChangeOf | None = None, edit: Edit | None = None
+    stores: list[MemoryStore],
+    key_groups: int,
+    change_of: ChangeOf | None = None,
+    edit: Edit | None = None,
+    udfs: Mapping[str, pa.DataType] | None = None,
 ) -> list[MemoryStore]:
-    """The same state in another number of key groups, for another definition if it is given, and after an *edit*."""
+    """The same state in another number of key groups, for another definition if it is given, and after an *edit*.
+
+    :param udfs: the types of the functions in Python that rules call
+    """
     headers = {n: GroupHeader.from_bytes(s.header) for n, s in enumerate(stores) if s.header is not None}
     new = [MemoryStore() for _ in range(key_groups)]
     if not headers:
         return new
     first = next(iter(headers))
     definition = StateDefinition.from_bytes(stores[first].pages[DEFINITION_PAGE])
-    rules = rules_of(stores, definition)
+    rules = rules_of(stores, definition, udfs)
     states, summary = key_states(definition, rules), Summary.of(definition, list(headers.values()))
     summary = Summary.from_dict(definition, summary.to_dict())
     rows = [
@@ -145,12 +152,14 @@ def _of_group(events: pa.Table, states: KeyStates, group: int, key_groups: int) 
     return events.filter(pa.array(groups_of(hashes, key_groups) == group))
 
 
-def rules_of(stores: list[MemoryStore], definition: StateDefinition) -> RuleSets | None:
+def rules_of(
+    stores: list[MemoryStore], definition: StateDefinition, udfs: Mapping[str, pa.DataType] | None = None
+) -> RuleSets | None:
     """The rules of the key groups, if these are those of a query with rules; through the file of a savepoint."""
     if definition.kind is not OperatorKind.RULES:
         return None
     pages = {n: store.pages[SETS_PAGE] for n, store in enumerate(stores) if SETS_PAGE in store.pages}
-    rules = RuleSets.of(pages, len(stores), definition.details["keys"])
+    rules = RuleSets.of(pages, len(stores), definition.details["keys"], udfs=udfs)
     return RuleSets.from_json(rules.to_json(), "/savepoint")
 
 

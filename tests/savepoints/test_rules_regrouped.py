@@ -7,8 +7,11 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from asterism.errors import StateError
+from asterism.expressions.routines.user_functions import checked, types_of_signatures
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE, PageKind
 from asterism.rules.definition.processor import PatternProcessor
 from tests.kit import small_pages
@@ -85,6 +88,45 @@ def test_key_groups_of_rules_can_become_more_and_fewer(seed: int) -> None:
     assert expected.total() > 30
     with small_pages():
         assert rows_of(seed, moves=True) == (expected, counts)
+
+
+def distance(x: int, y: int) -> float:
+    return abs(x - y) / 2
+
+
+def both(kind: str, user: str) -> list[str]:
+    return [kind, user]
+
+
+UDFS = {"distance": distance, "both": both}
+CALLS = PatternProcessor(
+    "calls functions", 1,
+    sql="""
+    PARTITION BY both(kind, user)[1] MEASURES distance(FIRST(A.item), LAST(B.item)) AS d, COUNT(*) AS n PATTERN (A B+ C)
+    WITHIN INTERVAL '20' SECOND
+    DEFINE A AS distance(item, 3) < 1.5, B AS distance(item, FIRST(A.item)) < 1, C AS both(kind, user)[0] = 'c'
+    """,
+)  # fmt: skip
+
+
+def test_a_clause_that_calls_functions_of_the_program_is_regrouped_by_their_types() -> None:
+    def rows(udfs: dict[str, pa.DataType] | None, key_groups: int | None) -> Counter[str]:
+        rng = random.Random(2)
+        driver = Driver(key_groups=3, waiting_time=6_000_000, udfs=checked(UDFS))
+        for second in range(1, 60):
+            if key_groups is not None and second % 9 == 0:
+                driver.stores = regrouped(driver.stores, key_groups + second % 2, udfs=udfs)
+            sets = [RULES[0], CALLS] if second == 1 else None
+            driver.batch(events_of(rng, second), sets=sets, watermark=second - 7 if second % 2 else None)
+        driver.end()
+        return Counter(f"{name} {row}" for name, rows in driver.rows.items() for row in rows)
+
+    signatures = {function.name: function.signature for function in checked(UDFS).values()}
+    expected = rows(None, None)
+    assert sum("calls functions" in row for row in expected) > 3
+    assert rows(types_of_signatures(signatures), 4) == expected
+    with pytest.raises(StateError, match="cannot be read without the program"):
+        rows(None, 4)
 
 
 def test_a_rule_is_disabled_where_it_was() -> None:

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from asterism.errors import AsterismError, StateError
+from asterism.expressions.types import name_of
 from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.binding import Selector, selector_of, selector_of_partitions, selector_of_stream
 from asterism.rules.definition.processor import PatternProcessor, RuleName
@@ -28,6 +31,7 @@ class RuleSets:
     :param key_groups: the number of key groups that *disabled* refers to
     :param keys: the key of the stream
     :param seeds: the seeds of the hashes of keys, by the numbers of selectors
+    :param udfs: the types of the results of the functions in Python that rules may call, by name, as SQL
     """
 
     sets: SetState
@@ -35,6 +39,7 @@ class RuleSets:
     key_groups: int
     keys: Sequence[str]
     seeds: Mapping[int, int] = field(default_factory=dict)
+    udfs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -43,10 +48,12 @@ class RuleSets:
         key_groups: int,
         keys: Sequence[str],
         others: Iterable[PatternProcessor] = (),
+        udfs: Mapping[str, pa.DataType] | None = None,
     ) -> RuleSets:
         """
         :param pages: those with the sets, by key group; at least one
         :param others: rules that are not in force, but whose events may wait
+        :param udfs: the types of the functions in Python that rules may call
         :raises StateError: the key groups have different sets
         """
         states = {group: entries_of_page(page) for group, page in pages.items()}
@@ -66,7 +73,12 @@ class RuleSets:
         stream = selector_of_stream(keys)
         disabled = {group: names - everywhere for group, names in failed.items() if names - everywhere}
         return cls(
-            base._replace(entries=entries), disabled, key_groups, list(keys), {**seeds, stream.number: stream.seed}
+            base._replace(entries=entries),
+            disabled,
+            key_groups,
+            list(keys),
+            {**seeds, stream.number: stream.seed},
+            {name: name_of(kind) for name, kind in (udfs or {}).items()},
         )
 
     def page_of(self, group: int, key_groups: int) -> bytes:
@@ -104,6 +116,8 @@ class RuleSets:
             "disabled_in": [[group, sorted(names)] for group, names in sorted(self.disabled.items())],
             "seeds": [list(pair) for pair in sorted(self.seeds.items())],
         }
+        if self.udfs:
+            document["udfs"] = dict(self.udfs)
         return json.dumps(document, ensure_ascii=False, indent=1)
 
     @classmethod
@@ -124,6 +138,7 @@ class RuleSets:
                 int(document["key_groups"]),
                 list(document["keys"]),
                 {int(number): int(seed) for number, seed in document["seeds"]},
+                {str(name): str(kind) for name, kind in document.get("udfs", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
             raise StateError(f"the rules of the savepoint {place} cannot be read", f"{RULES}: {error}"[:300]) from None

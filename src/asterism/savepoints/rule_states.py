@@ -17,6 +17,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints, cast_to, one_chunk
 from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.keys import KEY
+from asterism.columns.schemas import type_of
 from asterism.errors import StateError
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import Page
@@ -218,12 +219,14 @@ class RuleStates(KeyStates):
         return distinct, self._state(distinct.num_rows, **{name: listed(as_structs(rows), owners, distinct.num_rows)})
 
     def _clause(self, name: RuleName) -> RowPatternStates:
-        definition = _clause_definition(self.definition.to_bytes(), self.rules.texts[name])
+        definition = _clause_definition(
+            self.definition.to_bytes(), self.rules.texts[name], tuple(self.rules.udfs.items())
+        )
         if definition is None:
             raise StateError(
                 f'the state of the rule "{name[0]}" version {name[1]} cannot be read without the program',
-                "Its clause calls functions that the program registers.",
-                "remove the rule while the query runs, and add it again when the new query runs",
+                "Its clause calls functions in Python, of which the status of the query does not have the types.",
+                "let the query run with this release, which writes its status, and stop it again",
             )
         return RowPatternStates(definition)
 
@@ -336,5 +339,6 @@ def _numbered(rows: pa.Table) -> tuple[list[RuleName], Ints]:
 
 
 @lru_cache(maxsize=_CLAUSES)
-def _clause_definition(definition: bytes, text: str) -> StateDefinition | None:
-    return clause_definition(StateDefinition.from_bytes(definition), text)
+def _clause_definition(definition: bytes, text: str, udfs: tuple[tuple[str, str], ...]) -> StateDefinition | None:
+    types = {name: type_of(kind) for name, kind in udfs}
+    return clause_definition(StateDefinition.from_bytes(definition), text, types)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError
+from asterism.expressions.routines.user_functions import declared
 from asterism.matching.page import Page
 from asterism.matching.spec import PROCESSING_TIME
 from asterism.matching.stored_matches import described_automaton, matches_schema, partial_matches
@@ -77,15 +78,20 @@ def searches_of_rules(
     return pa.concat_tables(tables, promote_options="default")
 
 
-def clause_definition(definition: StateDefinition | None, text: str | None) -> StateDefinition | None:
-    """The definition of the state of a processor with a clause; None: it uses what only the program registers."""
+def clause_definition(
+    definition: StateDefinition | None, text: str | None, udfs: Mapping[str, pa.DataType] | None = None
+) -> StateDefinition | None:
+    """The definition of the state of a processor with a clause; None: it uses what only the program registers.
+
+    :param udfs: the types of the functions in Python that the clause may call
+    """
     if definition is None or text is None:
         return None
     details, schema = definition.details, definition.tables[EVENTS]
     time = PROCESSING_TIME
     if details["time"] is not None:
         time = TimeColumn(details["time"], schema.field(details["time"]).type, details["unit"])
-    compiler = ProcessorCompiler(schema, details["keys"], time, Semantics(details["semantics"]), {})
+    compiler = ProcessorCompiler(schema, details["keys"], time, Semantics(details["semantics"]), {}, udfs=declared(udfs or {}))
     try:
         bound = compiler.bind(processor_of(text))
     except AsterismError:  # it uses what only the program registers

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from asterism.arguments import expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import StateError
+from asterism.expressions.routines.user_functions import types_of_signatures
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import BROADCAST_PAGE, SETS_PAGE
@@ -214,7 +215,8 @@ def rules_of(
     keys = [] if summary is None else summary.definition.details["keys"]
     sets = FolderStore(store.location, hadoop_settings(spark))
     others = [rule for retained in sets.retained() for rule in retained.all_processors] if sets.exists() else []
-    return RuleSets.of(pages, key_groups, keys, others)
+    udfs = types_of_signatures(sets.read_status().udfs) if sets.exists() else {}
+    return RuleSets.of(pages, key_groups, keys, others, udfs)
 
 
 def summary_of(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:
