@@ -20,6 +20,7 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
 from asterism.savepoints.changes import StateChange, changed_waiting
+from asterism.savepoints.instances import is_distributed, merged_instances
 from asterism.savepoints.key_groups import (
     KEY_HASH,
     POSITION,
@@ -91,6 +92,8 @@ def regrouped(
     keys = pa.table(key.flatten(), names=key.type.names)
     of_rules = states.hashes(keys)
     hashes = hashes_of(keys, definition) if of_rules is None else of_rules
+    if is_distributed(definition):
+        hashes = table.column("key_group").to_numpy().astype(np.int64)
     assert (groups_of(hashes, len(stores)) == table.column("key_group").to_numpy()).all()
     table = in_parquet(table.append_column(KEY_HASH, pa.array(hashes)))
     change = None if change_of is None else change_of(definition, summary)
@@ -119,7 +122,9 @@ def regrouped(
     for group, store in enumerate(new):
         of_group = {name: _of_group(events, states, group, key_groups) for name, events in waiting.items()}
         sets = None if rules is None else rules.page_of(group, key_groups)
-        write_group(store, summary, states, table.filter(pa.array(of_rows == group)), of_group, broadcast, sets)
+        of_keys = table.filter(pa.array(of_rows == group))
+        of_keys = merged_instances(of_keys) if is_distributed(definition) else of_keys
+        write_group(store, summary, states, of_keys, of_group, broadcast, sets)
     return new
 
 
@@ -149,6 +154,8 @@ def _of_group(events: pa.Table, states: KeyStates, group: int, key_groups: int) 
     if of_rules is None and not keys:
         return events
     hashes = hashes_of(events.select(keys), states.definition) if of_rules is None else of_rules
+    if is_distributed(states.definition):
+        hashes = events.column("key_group").to_numpy().astype(np.int64)
     return events.filter(pa.array(groups_of(hashes, key_groups) == group))
 
 

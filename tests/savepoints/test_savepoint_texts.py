@@ -17,6 +17,7 @@ from asterism.cli.main import main
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.savepoints.instances import cannot_merge
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import FORMAT, MANIFEST, Manifest, QueryPosition, UpstreamOperator, no_savepoint
@@ -58,7 +59,9 @@ TEXTS: dict[str, Callable[[], object]] = {
     "two_programs": two_programs,
     "several_operators": lambda: replace(
         manifest(), upstream=(UpstreamOperator("operator-1", "EventTime", 3, None, {}),)
-    ).check_single(),
+    ).operator_number(None),
+    "no_such_operator": lambda: manifest().operator_number(3),
+    "instances": lambda: (_ for _ in ()).throw(cannot_merge("state:total", 2)),
 }
 
 

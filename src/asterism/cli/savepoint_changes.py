@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from asterism.spark.savepoints.contents import SavepointChanges
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+operator_option = click.option(
+    "--operator-id",
+    type=click.IntRange(0),
+    help="With several operators: Spark's number of one of them; 0 is the last.",
+)
 
 
 class Key(click.ParamType[Mapping[str, str]]):
@@ -50,6 +55,7 @@ class Key(click.ParamType[Mapping[str, str]]):
 @click.option(
     "--remove-former", is_flag=True, help="Without TARGET: remove the former files, too. There is no way back then."
 )
+@operator_option
 @json_option
 def forget(
     source: str,
@@ -57,6 +63,7 @@ def forget(
     keys: Sequence[Mapping[str, str]],
     file: Path | None,
     remove_former: bool,
+    operator_id: int | None,
     as_json: bool,
 ) -> None:
     """Remove all that belongs to some keys, such as a customer who must be forgotten.
@@ -64,6 +71,8 @@ def forget(
     With TARGET, SOURCE is a savepoint, and TARGET the new one. Without, SOURCE is the checkpoint of a stopped query, which is
     changed in place: the query continues with the same location. If the command is interrupted, the query continues as before; or
     repeat it. The former files of the checkpoint remain until they are removed.
+
+    With several operators, the keys are removed from all that have these key columns.
 
     \b
     asterism savepoint forget /checkpoints/carts --key user=alice
@@ -80,11 +89,11 @@ def forget(
         chosen = list(keys) if file is None else _keys_in(spark, file)
         with status_line("removing the keys"):
             if target is None:
-                changes = forget_keys(spark, source, chosen)
+                changes = forget_keys(spark, source, chosen, operator_id=operator_id)
                 removed = remove_former_state(spark, source) if remove_former else []
             else:
                 writer = SavepointWriter.from_existing_savepoint(spark, source)
-                changes, removed = writer.remove_keys(chosen).write(target), []
+                changes, removed = writer.remove_keys(chosen, operator_id=operator_id).write(target), []
     _show(changes, as_json, removed)
     if not as_json and changes.former_files and not remove_former:
         click.echo(f"asterism savepoint remove-former {source}   # removes them; then there is no way back")
@@ -135,9 +144,16 @@ def undo(checkpoint: str) -> None:
     help="Only those whose first event is so long before the watermark: 5s, 10m, 2h, 1d.",
 )
 @click.option("--max-per-key", type=click.IntRange(0), help="Only those beyond the latest ones of each key.")
+@operator_option
 @json_option
 def drop_partial_matches(
-    savepoint: str, target: str, stage: str | None, older_than: timedelta | None, max_per_key: int | None, as_json: bool
+    savepoint: str,
+    target: str,
+    stage: str | None,
+    older_than: timedelta | None,
+    max_per_key: int | None,
+    operator_id: int | None,
+    as_json: bool,
 ) -> None:
     """Write SAVEPOINT without some partial matches to the new folder TARGET. They do not time out either.
 
@@ -148,7 +164,8 @@ def drop_partial_matches(
 
     with errors_explained(), local_spark() as spark, status_line("dropping partial matches"):
         writer = SavepointWriter.from_existing_savepoint(spark, savepoint)
-        writer.drop_partial_matches(stage=stage, older_than=older_than, max_per_key=max_per_key)
+        limits: dict[str, Any] = {"stage": stage, "older_than": older_than, "max_per_key": max_per_key}
+        writer.drop_partial_matches(**limits, operator_id=operator_id)
         changes = writer.write(target)
     _show(changes, as_json, [])
 
@@ -156,20 +173,35 @@ def drop_partial_matches(
 def _show(changes: SavepointChanges, as_json: bool, removed_files: Sequence[str]) -> None:
     if as_json:
         document = {
-            "removed": changes.removed,
-            "before": dict(changes.before),
-            "after": dict(changes.after),
-            "mentions": dict(changes.mentions),
+            **_document(changes),
+            "operators": {number: _document(each) for number, each in changes.operators.items()},
             "former_files": list(changes.former_files),
             "removed_files": list(removed_files),
         }
         click.echo(json.dumps(document, ensure_ascii=False))
         return
-    for name, count in changes.removed.items():
-        click.echo(f"removed {name}: {count:,} of {changes.before[name]:,}")
-    if not changes.removed:
-        click.echo("nothing was removed")
+    if changes.operators:
+        for number, each in changes.operators.items():
+            _show_counts(each, f"operator {number}: ")
+    else:
+        _show_counts(changes, "")
+    of_operators = {name for each in changes.operators.values() for name in each.mentions}
     for name, count in changes.mentions.items():
-        click.echo(f"still mentioned in {name}: {count:,} rows or files contain the value of a key")
+        if name not in of_operators:
+            click.echo(f"still mentioned in {name}: {count:,} rows or files contain the value of a key")
     for name in changes.former_files:
         click.echo(f"{'removed' if name in removed_files else 'still contains what was removed'}: {name}")
+
+
+def _document(changes: SavepointChanges) -> dict[str, Any]:
+    counts = {"removed": changes.removed, "before": dict(changes.before), "after": dict(changes.after)}
+    return {**counts, "mentions": dict(changes.mentions)}
+
+
+def _show_counts(changes: SavepointChanges, operator: str) -> None:
+    for name, count in changes.removed.items():
+        click.echo(f"{operator}removed {name}: {count:,} of {changes.before[name]:,}")
+    if not changes.removed:
+        click.echo(f"{operator}nothing was removed")
+    for name, count in changes.mentions.items() if operator else ():
+        click.echo(f"{operator}still mentioned in {name}: {count:,} rows contain the value of a key")

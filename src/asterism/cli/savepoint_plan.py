@@ -37,6 +37,10 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
             "--select", "measures", multiple=True,
             help="A measure that the query will have; can be repeated. What lacks a column of it is dropped.",
         ),
+        click.option(
+            "--operator-id", type=click.IntRange(0),
+            help="With several operators: Spark's number of the one with this definition; 0 is the last.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON."),
     )  # fmt: skip
     for option in reversed(options):
@@ -48,7 +52,12 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("savepoint")
 @_definition
 def plan(
-    savepoint: str, definition: Path | RuleInFile, renamed: dict[str, str], measures: Sequence[str], as_json: bool
+    savepoint: str,
+    definition: Path | RuleInFile,
+    renamed: dict[str, str],
+    measures: Sequence[str],
+    operator_id: int | None,
+    as_json: bool,
 ) -> None:
     """Show what becomes of the state in SAVEPOINT with another DEFINITION: which partial matches continue, and which are
     dropped, and why. Nothing is written.
@@ -59,7 +68,8 @@ def plan(
 
     with errors_explained(), local_spark() as spark:
         with status_line("reading the savepoint"):
-            made = plan_savepoint(spark, savepoint, _pattern(definition), renamed=renamed, measures=measures)
+            options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
+            made = plan_savepoint(spark, savepoint, _pattern(definition), **options)
         _show(made, as_json)
 
 
@@ -74,6 +84,7 @@ def change(
     definition: Path | RuleInFile,
     renamed: dict[str, str],
     measures: Sequence[str],
+    operator_id: int | None,
     as_json: bool,
     allow_dropped: bool,
 ) -> None:
@@ -84,7 +95,8 @@ def change(
     """
     from asterism.spark.savepoints.changing import change_savepoint
 
-    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "allow_dropped": allow_dropped}
+    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
+    options["allow_dropped"] = allow_dropped
     with errors_explained(), local_spark() as spark:
         with status_line("changing the savepoint"):
             made = change_savepoint(spark, savepoint, target, _pattern(definition), **options)

@@ -199,6 +199,9 @@ class KeyGroupOperator(Operator):
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_header()
+        if stored is not None and (quiet := self._moved(store, stored, arrivals, now)) is not None:
+            yield quiet
+            return
         if stored is None:
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
         else:
@@ -235,6 +238,44 @@ class KeyGroupOperator(Operator):
             {name: header.partitions[n].behind for n, name in enumerate(self.inputs) if n in header.partitions},
             dict(group.gauges),
         )
+
+    @cached_property
+    def _timed(self) -> list[int]:
+        """The numbers of the inputs with an event time, if nothing happens in a call in which only watermarks advance and no page
+        is due; otherwise none.
+        """
+        if self.sees_every_call or any(
+            spec.idle_after is not None or spec.watermark_by for spec in self.inputs.values()
+        ):
+            return []
+        return [number for number, spec in enumerate(self.inputs.values()) if spec.timed]
+
+    @property
+    def sees_every_call(self) -> bool:
+        """Whether something may happen in a call without events and without a page that is due."""
+        hooks = ("arrived", "must_advance", "finish")
+        return any(getattr(type(self), name) is not getattr(KeyGroupOperator, name) for name in hooks)
+
+    def _moved(self, store: StateStore, stored: bytes, arrivals: Sequence[Arrival], now: Now) -> Result | None:
+        """The result of a call in which only watermarks advance: most calls of key groups without events. None: call as always.
+
+        This takes less than half of the time of a call.
+        """
+        if not self._timed or now.begins_run or now.watermark == END_OF_TIME:
+            return None
+        names, watermarks = list(self.inputs), dict[int, int]()
+        for arrival in arrivals:
+            if arrival.events is not None or arrival.partitions:
+                return None
+            number = names.index(arrival.input)
+            watermarks[number] = max(arrival.watermark, watermarks.get(number, BEFORE_TIME))
+        moved = GroupHeader.moved(stored, self.fingerprint, self._timed, watermarks, now.watermark, now.processing_time)
+        if moved is None:
+            return None
+        if moved.value != stored:
+            store.write_header(moved.value)
+        times = (None if time == END_OF_TIME else time for time in (moved.next_event_time, moved.next_processing_time))
+        return Result({}, *times, {}, moved.watermark if moved.watermark > BEFORE_TIME else None)
 
     def _move_watermarks(self, header: GroupHeader, arrivals: Sequence[Arrival], now: Now) -> dict[str, int]:
         """Advance the watermarks of the inputs. Return the new ones of those that have advanced."""

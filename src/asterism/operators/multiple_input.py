@@ -347,6 +347,10 @@ class MultipleInputOperator(KeyGroupOperator):
         """Whether keys may select other inputs, because an input has ended."""
         return bool(group.newly_ended and self._selectable)
 
+    @property
+    def sees_every_call(self) -> bool:
+        return any("process_watermark" in declared.functions for declared in self.declared.values())
+
     def must_advance(self, group: Group) -> bool:
         return self._reselects_inputs(group) or any(
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asterism.errors import NewerStateError, StateError
@@ -137,14 +137,34 @@ class Manifest:
             document["upstream"] = [operator.to_dict() for operator in self.upstream]
         return json.dumps(document, indent=2, ensure_ascii=False)
 
-    def check_single(self) -> None:
-        """:raises StateError: it is the savepoint of a query with several operators"""
-        if self.upstream:
+    @property
+    def operators(self) -> list[Manifest | UpstreamOperator]:
+        """By Spark's number: the last operator of the query is the first one."""
+        return [self, *self.upstream]
+
+    def operator_number(self, operator_id: int | None) -> int:
+        """The number of one operator; None stands for the only one.
+
+        :raises StateError: there is no such operator, or there are several and none is named
+        """
+        count = len(self.operators)
+        if operator_id is None and count == 1:
+            return 0
+        if operator_id is None or not 0 <= operator_id < count:
             raise StateError(
-                "the savepoint is that of a query with several operators",
-                f"It has {1 + len(self.upstream)}.",
-                "savepoints of queries with one operator can be changed",
+                f"the query of the savepoint has {count} operator{'s' if count > 1 else ''}",
+                f"Their numbers are 0 to {count - 1}; 0 is the last one." if count > 1 else "Its number is 0.",
+                "operator_id=0, or --operator-id 0" if operator_id is None else None,
             )
+        return operator_id
+
+    def with_operator(self, number: int, summary: Summary | None, counts: Mapping[str, int]) -> Manifest:
+        """The manifest with other state of one operator."""
+        if number == 0:
+            return replace(self, summary=summary, counts=counts)
+        upstream = list(self.upstream)
+        upstream[number - 1] = replace(upstream[number - 1], summary=summary, counts=counts)
+        return replace(self, upstream=tuple(upstream))
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str) -> Manifest:

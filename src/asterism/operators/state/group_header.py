@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, lay
 NO_PAGE = -(2**63)
 """Replaces the next event time of a page: there is no such page."""
 _SIZES = struct.Struct("<HHHqqH")
+_WATERMARK_AT = struct.calcsize("<HHH")
 _FIRST_SIZES = struct.Struct("<HHHq")
 UNKNOWN = -1
 """The number of bytes in headers of release 0.1.0."""
@@ -29,6 +32,19 @@ def other_query() -> StateError:
         "or the operator's states, and the columns, keys and times of its inputs.",
         "use a new checkpoint location, or run the query that created the checkpoint",
     )
+
+
+class MovedHeader(NamedTuple):
+    """A header with other watermarks.
+
+    :ivar watermark: that of the operator
+    :ivar next_event_time, next_processing_time: of all pages; the end of time if none has something to do
+    """
+
+    value: bytes
+    watermark: int
+    next_event_time: int
+    next_processing_time: int
 
 
 @dataclass(slots=True)
@@ -108,6 +124,49 @@ class GroupHeader:
         # Headers of inputs without partitions end with the buffers, as in earlier releases.
         partitions = [watermarks.to_bytes(number) for number, watermarks in self.partitions.items()]
         return head + b"".join([*self.buffers, *partitions])
+
+    @staticmethod
+    def moved(
+        value: bytes,
+        fingerprint: bytes,
+        timed: Sequence[int],
+        watermarks: Mapping[int, int],
+        watermark: int,
+        processing_time: int,
+    ) -> MovedHeader | None:
+        """The header after a call in which watermarks advance and nothing else happens, without reading all of it. None: more may
+        happen; it belongs to another definition, has partitions or events that wait, a page is due, or an input has ended.
+
+        :param timed: the inputs that have an event time, at least one
+        :param watermarks: those that have arrived, by input
+        :param watermark: that of the host
+        """
+        if layout_of(value, Record.HEADER) == FIRST_LAYOUT:
+            return None
+        length, pages, inputs, before, _, _ = _SIZES.unpack_from(value, BODY)
+        at = BODY + _SIZES.size + length
+        marks_at = at + 16 * pages
+        end = marks_at + 32 * inputs
+        if value[at - length : at] != fingerprint or len(value) != end or any(value[end - 16 * inputs :]):
+            return None
+        marks = list(struct.unpack_from(f"<{inputs}q", value, marks_at))
+        activity = list(struct.unpack_from(f"<{inputs}q", value, marks_at + 8 * inputs))
+        if max(marks) == BEFORE_TIME:
+            activity = [processing_time] * inputs
+        for number, arrived in watermarks.items():
+            marks[number], activity[number] = max(marks[number], arrived), processing_time
+        now = max(before, watermark, min(marks[number] for number in timed))
+        times = np.frombuffer(value, np.int64, 2 * pages, at)
+        exists = times[:pages] != NO_PAGE
+        event_time, next_processing_time = (
+            int(part[exists].min(initial=END_OF_TIME)) for part in (times[:pages], times[pages:])
+        )
+        if max(marks) in (BEFORE_TIME, END_OF_TIME) or event_time <= now or next_processing_time <= processing_time:
+            return None
+        new = bytearray(value)
+        struct.pack_into("<q", new, BODY + _WATERMARK_AT, now)
+        struct.pack_into(f"<{2 * inputs}q", new, marks_at, *marks, *activity)
+        return MovedHeader(bytes(new), now, event_time, next_processing_time)
 
     @classmethod
     def from_bytes(cls, value: bytes, fingerprint: bytes | None = None) -> GroupHeader:

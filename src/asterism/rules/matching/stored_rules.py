@@ -91,7 +91,9 @@ def clause_definition(
     time = PROCESSING_TIME
     if details["time"] is not None:
         time = TimeColumn(details["time"], schema.field(details["time"]).type, details["unit"])
-    compiler = ProcessorCompiler(schema, details["keys"], time, Semantics(details["semantics"]), {}, udfs=declared(udfs or {}))
+    compiler = ProcessorCompiler(
+        schema, details["keys"], time, Semantics(details["semantics"]), {}, udfs=declared(udfs or {})
+    )
     try:
         bound = compiler.bind(processor_of(text))
     except AsterismError:  # it uses what only the program registers

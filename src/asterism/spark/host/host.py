@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext, cloudpickle
@@ -41,6 +41,8 @@ NO_TIMER, NOW = -1, -2
 _HEADER = T.StructType().add("timer", T.LongType()).add("value", T.BinaryType()).add("page", T.BinaryType())
 _PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType().add("value", T.BinaryType())
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
+_SEQUENCE = itemgetter(*map(_CHUNK.index, ("seq", "input", "watermark", "chunk")))
+"""Of a row, by position: the fields of a Row are found by name in ten times the time."""
 _Record = tuple[int, bytes | None, bytes | None]
 
 MAX_RESULTS = 2**31 - 2**24
@@ -93,13 +95,16 @@ class OperatorHost(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle_memory()
-        self.handle = handle
+        self.handle, self._told = handle, None
         self.header = handle.getValueState("header", _HEADER)
         self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
         # Every checkpoint has this state, since Spark does not allow adding it later. Tasks open it only if it is used, which
         # saves some milliseconds.
         if self.bounded or TaskContext.get() is None:
             self.first = handle.getListState("first", CHUNKS)
+
+    _told: Mapping[str, int] | None = None
+    """The watermark that this task has told."""
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         if self.begins:
@@ -144,15 +149,14 @@ class OperatorHost(StatefulProcessor):
         # Spark's shuffle has no defined order. In this order, all key groups process the same sequence of broadcast elements,
         # and a repeated task processes the same sequence of rows.
         arrivals = []
-        for row in sorted(rows, key=attrgetter("seq")):
-            if row.input != CONTROL:
-                schema = self.operator.inputs[row.input].prepared
-                partitions = None if row.chunk is None else partitions_from_bytes(row.chunk)
+        for _, name, watermark, chunk in sorted(map(_SEQUENCE, rows), key=itemgetter(0)):
+            if name != CONTROL:
+                partitions = None if chunk is None else partitions_from_bytes(chunk)
                 if partitions is not None:
-                    arrivals.append(Arrival(row.input, partitions=partitions))
+                    arrivals.append(Arrival(name, partitions=partitions))
                     continue
-                events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
-                arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
+                events = None if chunk is None else batch_from_bytes(chunk, self.operator.inputs[name].prepared)
+                arrivals.append(Arrival(name, events, BEFORE_TIME if watermark is None else watermark))
         return arrivals
 
     def handleExpiredTimer(
@@ -215,7 +219,9 @@ class OperatorHost(StatefulProcessor):
                     metrics[WATERMARK] = result.watermark
                     for name, partitions in result.behind.items():
                         metrics |= {f"{BEHIND}[{json.dumps(name)}, {each}]": time for each, time in partitions.items()}
-                if metrics or result.gauges:
+                if result.metrics or result.gauges or (metrics and metrics != self._told):
+                    # Of key groups without counts, the task tells the watermark once: it is the same in all of them.
+                    self._told = metrics if not result.metrics else self._told
                     yield Row(output=None, chunk=None, metrics=metrics, gauges=dict(result.gauges) or None)
         except Exception as error:
             if isinstance(error, AsterismError):

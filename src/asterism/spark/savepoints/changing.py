@@ -24,7 +24,7 @@ from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, no_savepoint
+from asterism.savepoints.manifest import MANIFEST, Manifest
 from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
@@ -34,7 +34,7 @@ from asterism.spark.host.column_types import spark_schema
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
-from asterism.spark.savepoints.restoring import write_checkpoint
+from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
 
@@ -50,6 +50,7 @@ def plan_savepoint(
     *,
     renamed: Mapping[str, str] | None = None,
     measures: Sequence[str] = (),
+    operator_id: int | None = None,
 ) -> SavepointPlan:
     """What becomes of the state in a savepoint if the query continues with another definition: which partial matches continue,
     and which are dropped, by stage and with the reason. Nothing is written.
@@ -61,13 +62,13 @@ def plan_savepoint(
         otherwise new, and the former one was removed.
     :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
         Without them, such a column is NULL.
+    :param operator_id: with several operators, Spark's number of the one that *definition* is of; 0 is the last one
     :raises StateError: there is no savepoint, or its state cannot be continued at all
     :raises CheckpointMismatchError: more has changed than can, such as the key
 
     Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has a runnable example.
     """
-    changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures)
-    return changed.plan()
+    return _SavepointChange(spark, savepoint, definition, renamed or {}, measures, operator_id).plan()
 
 
 def change_savepoint(
@@ -79,11 +80,12 @@ def change_savepoint(
     renamed: Mapping[str, str] | None = None,
     measures: Sequence[str] = (),
     allow_dropped: bool = False,
+    operator_id: int | None = None,
 ) -> SavepointPlan:
     """Write a new savepoint, with which the query continues with another definition. Returns what became of the state.
 
     :param target: a new folder
-    :param definition, renamed, measures: as for :func:`plan_savepoint`
+    :param definition, renamed, measures, operator_id: as for :func:`plan_savepoint`
     :param allow_dropped: whether a part of the state may be dropped
     :raises StateError: as :func:`plan_savepoint`; or a part of the state would be dropped, and that is not allowed
 
@@ -91,7 +93,7 @@ def change_savepoint(
     """
     expect_string(StateError, target, "the target must be a location", '"/savepoints/carts-2"')
     expect(StateError, allow_dropped, bool, "allow_dropped must be True or False")
-    changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures)
+    changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures, operator_id)
     folder = StoredFolder.of(spark, target)
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
@@ -109,6 +111,7 @@ def change_checkpoint(
     renamed: Mapping[str, str] | None = None,
     measures: Sequence[str] = (),
     allow_dropped: bool = False,
+    operator_id: int | None = None,
 ) -> SavepointPlan:
     """Change the checkpoint of a stopped query in place, so that it continues with another definition, with the same location.
     Returns what became of the state.
@@ -116,7 +119,7 @@ def change_checkpoint(
     The query continues with the former state until this function has ended, also if it was interrupted. The former state remains
     in the checkpoint.
 
-    :param definition, renamed, measures, allow_dropped: as for :func:`change_savepoint`
+    :param definition, renamed, measures, allow_dropped, operator_id: as for :func:`change_savepoint`
     :raises StateError: as :func:`change_savepoint` and :func:`create_savepoint`
     :raises CheckpointInUseError: another process runs the query
 
@@ -124,7 +127,8 @@ def change_checkpoint(
     """
     expect(StateError, spark, SparkSession, "change_checkpoint needs a SparkSession")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
-    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "allow_dropped": allow_dropped}
+    options: dict[str, Any] = {"renamed": renamed, "measures": measures}
+    options |= {"allow_dropped": allow_dropped, "operator_id": operator_id}
     with in_place(spark, checkpoint, "changed") as (savepoint, new):
         changed = StoredFolder.of(spark, f"{savepoint.location}.changed")
         changed.delete()
@@ -188,19 +192,19 @@ class _SavepointChange:
         definition: Any,
         renamed: Mapping[str, str],
         measures: Sequence[str],
+        operator_id: int | None,
     ) -> None:
         expect(StateError, spark, SparkSession, "a change of a savepoint needs a SparkSession")
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
         expect(StateError, renamed, Mapping, "renamed must map former names to new names", 'renamed={"cart": "basket"}')
         expect_strings(StateError, [*renamed, *renamed.values()], "names must be strings", 'renamed={"cart": "basket"}')
         expect_strings(StateError, measures, "a measure must be an SQL string", 'measures=["COUNT(a.*) AS n"]')
-        self._spark, self._folder = spark, StoredFolder.of(spark, savepoint)
-        text = self._folder.read(MANIFEST)
-        if text is None:
-            raise no_savepoint(savepoint)
-        self._manifest = Manifest.from_json(text, savepoint)
-        self._manifest.check_single()
-        summary = self._manifest.summary
+        expect(StateError, operator_id, int | None, "operator_id must be an integer or None", "operator_id=0")
+        self._spark, self._stored = spark, StoredSavepoint.of(StoredFolder.of(spark, savepoint))
+        self._manifest = self._stored.manifest
+        self._number = self._manifest.operator_number(operator_id)
+        self._operator = self._stored.operators[self._number]
+        self._folder, summary = self._operator.folder, self._operator.summary
         self._change = None if summary is None else change_of(self._manifest, summary, definition, renamed, measures)
 
     def plan(self) -> SavepointPlan:
@@ -215,7 +219,7 @@ class _SavepointChange:
         """The broadcast states as :meth:`StateChange.broadcast` changes them."""
         for name, schema in broadcast_tables(change.old).items():
             folder = folder_of_broadcast(name)
-            if folder in self._manifest.counts:
+            if folder in self._operator.counts:
                 with settings(self._spark, PARQUET):
                     rows = self._spark.read.parquet(f"{self._folder.location}/{folder}").orderBy(POSITION).toArrow()
                 columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
@@ -227,20 +231,21 @@ class _SavepointChange:
             yield ROWS, self._spark.read.parquet(f"{self._folder.location}/{ROWS}"), _changed_rows
             for name in change.old.inputs:
                 folder = folder_of_waiting(name)
-                if folder in self._manifest.counts:
+                if folder in self._operator.counts:
                     yield folder, self._spark.read.parquet(f"{self._folder.location}/{folder}"), _ChangedWaiting(name)
 
     def write(self, target: StoredFolder) -> None:
-        change, manifest = self._change, self._manifest
-        if change is not None and manifest.summary is not None:
-            counts = dict(manifest.counts)
+        change, manifest, summary = self._change, self._manifest, self._operator.summary
+        place = self._stored.place_of(self._number, target)
+        if change is not None and summary is not None:
+            counts = dict(self._operator.counts)
             schema = rows_schema(key_states(change.new))
             schemas = {ROWS: pa.schema([*schema, (KEY_HASH, pa.int64())])}
             for name, prepared in change.new.inputs.items():
                 of_group = pa.schema([(KEY_GROUP, pa.int32()), (POSITION, pa.int64())])
                 schemas[folder_of_waiting(name)] = pa.schema([*of_group, (KEY_HASH, pa.int64()), *prepared])
             for name, rows, changed in self._tables(change):
-                location = f"{target.location}/{name}"
+                location = f"{place.location}/{name}"
                 _mapped(rows, change, changed, schemas[name]).write.parquet(location)
                 counts[name] = self._spark.read.parquet(location).count()
             former = [folder_of_broadcast(name) for name in broadcast_tables(change.old)]
@@ -248,12 +253,10 @@ class _SavepointChange:
             for now, entries, _ in self._broadcast(change):
                 if now is not None:
                     counts[folder_of_broadcast(now)] = entries.num_rows
-                    self._write_entries(entries, f"{target.location}/{folder_of_broadcast(now)}")
-            summary = replace(manifest.summary, definition=change.new, fingerprint=change.fingerprint)
-            manifest = replace(manifest, summary=summary, counts=counts)
-        (self._folder / "sources").copy_to(target / "sources")
-        if (seam := self._folder.read(SEAM)) is not None:
-            target.write(SEAM, seam)
+                    self._write_entries(entries, f"{place.location}/{folder_of_broadcast(now)}")
+            summary = replace(summary, definition=change.new, fingerprint=change.fingerprint)
+            manifest = manifest.with_operator(self._number, summary, counts)
+        self._stored.copy_rest(target, [self._number])
         target.replace(MANIFEST, manifest.to_json())
 
     def _write_entries(self, entries: pa.Table, location: str) -> None:

@@ -17,7 +17,7 @@ from asterism.savepoints.differences import (
     of_queries,
     of_sources,
 )
-from asterism.savepoints.key_groups import KEY_GROUP, POSITION, STATE, THE_KEY
+from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, STATE, THE_KEY
 from asterism.spark.savepoints.creating import PARQUET, ROWS
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
@@ -90,7 +90,9 @@ def _counted(rows: DataFrame, *, keyed: bool) -> DataFrame:
     """For each key one row with what identifies its state; for each distinct event or entry how often it occurs."""
     # JSON has all types, also maps, which cannot be compared.
     if keyed:
-        row = rows.select(F.to_json(F.struct(THE_KEY)).alias(_NAME), F.sha2(F.to_json(STATE), 256).alias(_CONTENT))
+        row = rows.select(
+            F.to_json(F.struct(THE_KEY, KEY_HASH)).alias(_NAME), F.sha2(F.to_json(STATE), 256).alias(_CONTENT)
+        )
         return row.groupBy(_NAME).agg(
             F.concat_ws(" ", F.sort_array(F.collect_list(_CONTENT))).alias(_CONTENT), F.lit(1).alias(_COUNT)
         )

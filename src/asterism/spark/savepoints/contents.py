@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -32,12 +33,28 @@ class SavepointChanges:
     :ivar mentions: of a savepoint without some keys, where values of these keys remain that are strings: how many rows of other
         keys, of broadcast states, and positions of sources contain them
     :ivar former_files: of a checkpoint that was changed in place, its former folders, which still contain what was removed
+    :ivar operators: of a query with several operators, the changes of each, by Spark's number; the others are their sums
     """
 
     before: Mapping[str, int]
     after: Mapping[str, int]
     mentions: Mapping[str, int]
     former_files: Sequence[str] = field(default=())
+    operators: Mapping[int, SavepointChanges] = field(default_factory=dict)
+
+    @classmethod
+    def of_operators(cls, operators: Mapping[int, SavepointChanges], mentions: Mapping[str, int]) -> SavepointChanges:
+        """The changes of all operators together.
+
+        :param mentions: those that belong to no operator
+        """
+        before, after, all_mentions = Counter[str](), Counter[str](), Counter[str](mentions)
+        for each in operators.values():
+            before.update(each.before)
+            after.update(each.after)
+            all_mentions.update(each.mentions)
+        several = operators if len(operators) > 1 else {}
+        return cls(dict(before), dict(after), dict(all_mentions), operators=several)
 
     @property
     def removed(self) -> dict[str, int]:

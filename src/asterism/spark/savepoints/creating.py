@@ -22,6 +22,7 @@ from asterism.operators.state.page_numbers import BROADCAST_PAGE, SETS_PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
 from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.savepoints.instances import is_distributed
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -322,7 +323,9 @@ class SavepointTables:
         return self._write(rows, name, checked=keyed)
 
     def _hash(self, definition: StateDefinition, keys: list[Column]) -> Column:
-        """As :func:`asterism.spark.host.stateful.hash_of`."""
+        """As :func:`asterism.spark.host.stateful.hash_of`; of streams without a key, the number of the instance."""
+        if is_distributed(definition):
+            return F.col(KEY_GROUP).cast("long")
         return F.xxhash64(*keys) if definition.keys.names else F.lit(0).cast("long")
 
     def _write(self, rows: DataFrame, name: str, *, checked: bool = True) -> int:
@@ -337,8 +340,8 @@ class SavepointTables:
         if counted.wrong:
             raise StateError(
                 "the keys cannot be divided in another way",
-                f"{counted.wrong:,} of {counted.rows:,} are in another key group than that of their hash. The elements of the "
-                "query have no key and are distributed, or the type of the key is not known.",
+                f"{counted.wrong:,} of {counted.rows:,} are in another key group than that of their hash: the type of the key is "
+                "not known.",
             )
         return int(counted.rows)
 

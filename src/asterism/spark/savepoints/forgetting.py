@@ -22,7 +22,9 @@ _OF_SPARK = (HISTORY, "commits", "metadata", "offsets", "sources", "state")
 _OF_CHANGES = ("rescaled-", "forgotten-", "changed-")
 
 
-def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointChanges:
+def forget_keys(
+    spark: SparkSession, checkpoint: str, keys: Keys, *, operator_id: int | None = None
+) -> SavepointChanges:
     """Remove all that belongs to some keys from the checkpoint of a stopped query, such as that of a customer who must be
     forgotten. The query continues with the same location, and with the rows of a query that never had these keys.
 
@@ -32,6 +34,8 @@ def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointCh
 
     :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key columns,
         all keys with these values are removed.
+    :param operator_id: with several operators, Spark's number of one of them; 0 is the last one. Default: all that have these key
+        columns
     :raises StateError: as :func:`create_savepoint`; or the query has no key, or no such key column
     :raises CheckpointInUseError: another process runs the query
 
@@ -43,8 +47,8 @@ def forget_keys(spark: SparkSession, checkpoint: str, keys: Keys) -> SavepointCh
         without = StoredFolder.of(spark, f"{savepoint.location}.without")
         without.delete()
         try:
-            writer = SavepointWriter.from_existing_savepoint(spark, savepoint.location).remove_keys(keys)
-            changes = writer.write(without.location)
+            writer = SavepointWriter.from_existing_savepoint(spark, savepoint.location)
+            changes = writer.remove_keys(keys, operator_id=operator_id).write(without.location)
             write_checkpoint(spark, without, new, None, key_groups=None, tasks=None)  # the sets of rules stay
         finally:
             without.delete()

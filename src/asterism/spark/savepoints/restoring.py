@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,12 @@ from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import HEADER, SETS_PAGE
 from asterism.operators.state.state_store import MemoryStore
 from asterism.rules.sets.set_store import STORE
+from asterism.savepoints.instances import cannot_merge, is_distributed, merged_instances, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
     POSITION,
+    STATE,
     Summary,
     broadcast_tables,
     next_times,
@@ -38,7 +40,7 @@ from asterism.savepoints.key_groups import (
     write_group,
 )
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest, UpstreamOperator, no_savepoint
+from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, UpstreamOperator, no_savepoint
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped
 from asterism.savepoints.rule_sets import RULES, RuleSets
@@ -61,6 +63,7 @@ from asterism.spark.session.checkpoints import RESTORED
 from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
+from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -133,6 +136,8 @@ def write_checkpoint(
         )
     most = max(operator.key_groups for operator in stored.operators) if key_groups is None else key_groups
     sets = sets if (folder / STORE).names() else None
+    for operator in stored.operators:
+        _check_instances(spark, operator, operator.key_groups if key_groups is None else key_groups)
     with leased(spark, target.location):
         _prepare(target, folder, sets)
         if sets is not None:
@@ -140,6 +145,20 @@ def write_checkpoint(
         with settings(spark, PARQUET):
             _write_state(spark, stored, target, key_groups, min(tasks or stored.manifest.tasks, most))
         _write_logs(stored.manifest, folder, target, key_groups)
+
+
+def _check_instances(spark: SparkSession, stored: StoredOperator, key_groups: int) -> None:
+    """:raises StateError: instances of an operator over streams without a key have state that cannot become one"""
+    if stored.summary is None or not is_distributed(stored.summary.definition) or key_groups >= stored.key_groups:
+        return
+    tables = undivided_tables(stored.summary.definition)
+    has = [F.sum((F.size(F.col(STATE).getField(table)) > 0).cast("int")).alias(table) for table in tables]
+    rows = spark.read.parquet(f"{stored.folder.location}/{ROWS}").groupBy(group_column(F.col(KEY_HASH), key_groups))
+    most = rows.agg(F.count("*"), *has).agg(F.count("*"), *(F.max(quoted_name(table)) for table in tables)).first()
+    assert most is not None
+    for table, count in zip(tables, most[1:], strict=True):
+        if count is not None and count > 1:
+            raise cannot_merge(table, key_groups)
 
 
 def read_savepoint(spark: SparkSession, savepoint: str, *, operator_id: int | None = None) -> StateReader:
@@ -154,14 +173,7 @@ def read_savepoint(spark: SparkSession, savepoint: str, *, operator_id: int | No
     expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
     expect(StateError, operator_id, int | None, "operator_id must be an integer or None", "operator_id=0")
     stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
-    count = len(stored.operators)
-    number = LAST_OPERATOR if operator_id is None else operator_id
-    if (operator_id is None and count > 1) or not 0 <= number < count:
-        raise StateError(
-            f"the query of the savepoint has {count} operators",
-            f"Their numbers are 0 to {count - 1}; 0 is the last one.",
-            "read_savepoint(spark, savepoint, operator_id=0)",
-        )
+    number = stored.manifest.operator_number(operator_id)
     operator = stored.operators[number]
     if operator.is_empty:
         raise StateError(f"the query of the savepoint {savepoint} had no state")
@@ -230,6 +242,23 @@ class StoredSavepoint:
         manifest = Manifest.from_json(text, folder.location)
         upstream = [StoredOperator.of(folder / operator.folder, operator) for operator in manifest.upstream]
         return cls(folder, manifest, [StoredOperator.of(folder, manifest), *upstream])
+
+    def place_of(self, number: int, target: StoredFolder) -> StoredFolder:
+        """The folder of the tables of an operator in another savepoint of the same query."""
+        return target if number == LAST_OPERATOR else target / self.manifest.upstream[number - 1].folder
+
+    def copy_rest(self, target: StoredFolder, changed: Collection[int]) -> None:
+        """Copy everything to another savepoint but the manifest and the tables of the operators that have *changed*."""
+        upstream = {operator.folder for operator in self.manifest.upstream}
+        for number, operator in enumerate(self.operators):
+            place = self.place_of(number, target)
+            for name in operator.folder.names():
+                if name == MANIFEST or name in upstream or (number in changed and name in operator.counts):
+                    continue
+                if name in (RULES, SEAM):
+                    place.write(name, operator.folder.read(name) or "")
+                else:
+                    (operator.folder / name).copy_to(place / name)
 
 
 def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder | None) -> None:
@@ -328,6 +357,8 @@ def pages_of_groups(spark: SparkSession, stored: StoredOperator, key_groups: int
         states, store = key_states(definition, rules), MemoryStore()
         waiting_events = {name: _waiting_of(events, name) for name in definition.inputs}
         chosen = rows.select([*rows_schema(states).names, KEY_HASH]) if rows.num_rows else None
+        if chosen is not None and is_distributed(definition):
+            chosen = merged_instances(chosen)
         arrived = {name: table for name, table in waiting_events.items() if table is not None}
         label = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
         sets = None if rules is None else rules.page_of(group_of(label), key_groups)

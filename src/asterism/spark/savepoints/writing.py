@@ -5,7 +5,7 @@ See docs/decisions/0133.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
@@ -21,8 +21,9 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StateError
 from asterism.operators.context import EVENT, PROCESSING
 from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE, StateKind
-from asterism.operators.state.state_definition import OperatorKind
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE
+from asterism.savepoints.instances import is_distributed
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -36,10 +37,9 @@ from asterism.savepoints.key_groups import (
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest
+from asterism.savepoints.manifest import MANIFEST
 from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.plain_types import plain_schema, plain_type
-from asterism.savepoints.rule_sets import RULES
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.stateful import group_column
@@ -52,7 +52,7 @@ from asterism.spark.savepoints.contents import (
 )
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.savepoints.restoring import StoredSavepoint
+from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings
 from asterism.text.printable import quoted_name
 from asterism.windows.stored_windows import FUNCTION_STATE
@@ -70,14 +70,17 @@ class SavepointWriter:
     Source: Flink, "State Processor API": ``SavepointWriter``. docs/savepoints.md has a runnable example.
     """
 
-    def __init__(self, spark: SparkSession, stored: StoredSavepoint, summary: Summary) -> None:
+    def __init__(self, spark: SparkSession, stored: StoredSavepoint) -> None:
         """Use :meth:`from_existing_savepoint`."""
-        self._spark, self._folder, self._manifest, self._summary = spark, stored.folder, stored.manifest, summary
-        self._states: KeyStates = key_states(summary.definition, stored.rules)
-        self._steps: list[_Step] = []
-        self._removed: list[DataFrame] = []
+        self._spark, self._stored, self._manifest = spark, stored, stored.manifest
+        self._parts = {
+            number: _OperatorPart(
+                number, operator, operator.summary, key_states(operator.summary.definition, operator.rules)
+            )
+            for number, operator in enumerate(stored.operators)
+            if operator.summary is not None
+        }
         self._sought: set[str] = set()
-        self._broadcast: dict[str, DataFrame] = {}
 
     @classmethod
     def from_existing_savepoint(cls, spark: SparkSession, savepoint: str) -> SavepointWriter:
@@ -88,80 +91,75 @@ class SavepointWriter:
         """
         expect(StateError, spark, SparkSession, "a SavepointWriter needs a SparkSession", _WRITER)
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
-        stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
-        stored.manifest.check_single()
-        if stored.manifest.summary is None:
+        writer = cls(spark, StoredSavepoint.of(StoredFolder.of(spark, savepoint)))
+        if not writer._parts:
             raise StateError(f"the query of the savepoint {savepoint} had no state")
-        return cls(spark, stored, stored.manifest.summary)
+        return writer
+
+    def _part(self, operator_id: int | None) -> _OperatorPart:
+        expect(StateError, operator_id, int | None, "operator_id must be an integer or None", "operator_id=0")
+        number = self._manifest.operator_number(operator_id)
+        if number not in self._parts:
+            raise StateError(f"the operator {number} of the savepoint had no state")
+        return self._parts[number]
 
     # ------------------------------------------------------------------ keys
 
-    def remove_keys(self, keys: Keys) -> Self:
+    def remove_keys(self, keys: Keys, *, operator_id: int | None = None) -> Self:
         """Remove all that belongs to some keys: their state, their timers, and their events that wait.
 
         :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key
             columns, all keys with these values are removed. With rules, which group by keys of their own, all keys that have
             these values among theirs, as strings.
+        :param operator_id: Spark's number of one operator. Default: all operators that have these key columns
         :raises StateError: the query has no key, or no such key column; or a value does not have the type of its column
         """
-        chosen = self._typed_keys(keys)
-        self._removed.append(chosen)
-        strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
-        for name in strings:
-            self._sought |= {row[0] for row in chosen.select(quoted_name(name)).distinct().collect() if row[0]}
-        self._steps.append(lambda rows: without_keys(rows, self._states, chosen))
+        given = self._as_frame(keys)
+        parts = list(self._parts.values())
+        if operator_id is not None or len(parts) == 1:
+            parts = [parts[0] if operator_id is None else self._part(operator_id)]
+        else:
+            parts = [part for part in parts if part.has_keys(given.columns)] or parts[
+                :1
+            ]  # whose error says what is missing
+        for part in parts:
+            chosen = part.typed_keys(given)
+            strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
+            for name in strings:
+                self._sought |= {row[0] for row in chosen.select(quoted_name(name)).distinct().collect() if row[0]}
+            part.removed.append(chosen)
+            part.steps.append(partial(without_keys, states=part.states, keys=chosen))
         return self
 
-    def _typed_keys(self, keys: Keys) -> DataFrame:
+    def _as_frame(self, keys: Keys) -> DataFrame:
+        if isinstance(keys, DataFrame):
+            return keys
         hint = 'remove_keys([{"user": "alice"}])'
-        definition = self._summary.definition
-        if not definition.keys.names:
-            raise StateError("the query has no key, so no key can be removed")
-        if not isinstance(keys, DataFrame):
-            if isinstance(keys, str | Mapping) or not isinstance(keys, Iterable):
-                raise StateError("the keys must be a list of mappings or a DataFrame", hint=hint)
-            values = list(keys)
-            for each in values:
-                expect(StateError, each, Mapping, "a key must be a mapping of columns to values", hint)
-            if not values or not all(each and each.keys() == values[0].keys() for each in values):
-                raise StateError("each key must have the same columns, at least one", hint=hint)
-            keys = self._spark.createDataFrame([tuple(each.values()) for each in values], list(values[0]))
-        if definition.kind is OperatorKind.RULES:
-            types: dict[str, T.DataType] = dict.fromkeys(keys.columns, T.StringType())
-        else:
-            fields = spark_schema(plain_schema(self._key_fields)).fields
-            types = {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
-        unknown = [name for name in keys.columns if name not in types]
-        if unknown or not keys.columns:
-            raise StateError(f'there is no key column "{"".join(unknown[:1])}"', f"Key columns: {', '.join(types)}")
-        cast = keys.select(
-            *(F.col(quoted_name(name)).try_cast(types[name]).alias(name) for name in keys.columns),
-            *(F.col(quoted_name(name)).isNotNull().alias(f"{name} is given") for name in keys.columns),
-        )
-        for name in keys.columns:
-            if not cast.where(F.col(quoted_name(name)).isNull() & F.col(quoted_name(f"{name} is given"))).isEmpty():
-                raise StateError(f'a value of the key column "{name}" is not a {types[name].simpleString()}')
-        return cast.select([quoted_name(name) for name in keys.columns]).distinct().localCheckpoint()
-
-    @property
-    def _key_names(self) -> list[str]:
-        """The key columns. MATCH_RECOGNIZE stores them under other names."""
-        return list(self._summary.definition.keys.names)
-
-    @property
-    def _key_fields(self) -> pa.Schema:
-        return pa.schema(list(rows_schema(self._states).field(THE_KEY).type))
+        if isinstance(keys, str | Mapping) or not isinstance(keys, Iterable):
+            raise StateError("the keys must be a list of mappings or a DataFrame", hint=hint)
+        values = list(keys)
+        for each in values:
+            expect(StateError, each, Mapping, "a key must be a mapping of columns to values", hint)
+        if not values or not all(each and each.keys() == values[0].keys() for each in values):
+            raise StateError("each key must have the same columns, at least one", hint=hint)
+        return self._spark.createDataFrame([tuple(each.values()) for each in values], list(values[0]))
 
     # ------------------------------------------------------------------ partial matches
 
     def drop_partial_matches(
-        self, *, stage: str | None = None, older_than: timedelta | None = None, max_per_key: int | None = None
+        self,
+        *,
+        stage: str | None = None,
+        older_than: timedelta | None = None,
+        max_per_key: int | None = None,
+        operator_id: int | None = None,
     ) -> Self:
         """Drop partial matches of a pattern. They are not in the output ``timed_out`` either.
 
         :param stage: only those whose last event is of this stage. Default: of any stage
         :param older_than: only those whose first event is so long before the watermark
         :param max_per_key: only those beyond the latest ones of a key
+        :param operator_id: as for :func:`read_savepoint`. Default: the only operator
         :raises StateError: it is not the state of a pattern, there is no such stage, or there is neither a watermark nor a time
         """
         hint = 'drop_partial_matches(stage="cart", older_than=timedelta(days=7))'
@@ -169,8 +167,9 @@ class SavepointWriter:
         expect(StateError, older_than, timedelta | None, "older_than must be a timedelta", hint)
         if max_per_key is not None:
             expect_number(StateError, max_per_key, "max_per_key", least=0)
-        before = None if older_than is None else self._watermark() - micros(older_than)
-        dropped, states, definition = DroppedMatches(stage, before, max_per_key), self._states, self._summary.definition
+        part = self._part(operator_id)
+        before = None if older_than is None else self._watermark(part) - micros(older_than)
+        dropped, states, definition = DroppedMatches(stage, before, max_per_key), part.states, part.definition
         dropped.check(definition)
 
         def trim(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,12 +179,12 @@ class SavepointWriter:
                     yield from without_partial_matches(reader, pa.Table.from_batches([batch]), dropped).to_batches()
 
         schema = plain_schema(pa.schema([*rows_schema(states), (KEY_HASH, pa.int64())]))
-        self._steps.append(lambda rows: rows.select(schema.names).mapInArrow(trim, spark_schema(schema)))
+        part.steps.append(lambda rows: rows.select(schema.names).mapInArrow(trim, spark_schema(schema)))
         return self
 
-    def _watermark(self) -> int:
+    def _watermark(self, part: _OperatorPart) -> int:
         """The watermark in microseconds; of a query in processing time, the time of the savepoint."""
-        manifest, summary = self._manifest, self._summary
+        manifest, summary = self._manifest, part.summary
         of_spark = watermark_in(manifest.position.commit)
         latest = max(summary.watermark, *summary.watermarks, of_spark * 1000 if of_spark else BEFORE_TIME)
         if latest != BEFORE_TIME:
@@ -194,129 +193,74 @@ class SavepointWriter:
 
     # ------------------------------------------------------------------ states
 
-    def with_keyed_state(self, name: str, entries: DataFrame) -> Self:
+    def with_keyed_state(self, name: str, entries: DataFrame, *, operator_id: int | None = None) -> Self:
         """Replace a keyed state of an operator or a window function, for all keys. Keys that had no state get one.
 
         :param entries: the columns that ``read_savepoint(...).state(name)`` has: ``key`` (or the key columns), of a list
             ``position``, of a map ``map_key``, ``value``, and ``expires`` if the state has a time to live (NULL: never)
+        :param operator_id: as for :func:`read_savepoint`. Default: the only operator
         :raises StateError: there is no such state, a column is missing or has another type, or a key has several entries of
             which it can have one
         """
-        table = self._table_of(name, (STATE, FUNCTION_STATE))
-        kind = StateKind(self._summary.definition.details["kinds"][name])
-        return self._with_table(table, kind, self._entries(entries, self._entry_type(table), kind))
+        part = self._keyed_part(operator_id)
+        table = part.table_of(name, (STATE, FUNCTION_STATE))
+        kind = StateKind(part.definition.details["kinds"][name])
+        return self._with_table(part, table, kind, part.entries(entries, table, kind))
 
-    def with_timers(self, timers: DataFrame) -> Self:
+    def with_timers(self, timers: DataFrame, *, operator_id: int | None = None) -> Self:
         """Replace the timers of an operator, for all keys.
 
         :param timers: the columns that ``read_savepoint(...).timers()`` has: ``key`` (or the key columns), ``name``, ``time``,
             and ``domain``: "event time" or "processing time"
+        :param operator_id: as for :func:`read_savepoint`. Default: the only operator
         :raises StateError: the operator has no timers, or a column is missing
         """
-        self._table_of("timers", ("",))
+        part = self._keyed_part(operator_id)
+        part.table_of("timers", ("",))
         expect(StateError, timers, DataFrame, "timers must be a DataFrame", "with_timers(df)")
         _check_columns(timers, ["name", "time", "domain"])
         domain = F.when(F.col("domain") == "event time", EVENT).when(F.col("domain") == "processing time", PROCESSING)
         if not timers.where(domain.isNull()).isEmpty():
             raise StateError('the domain of a timer must be "event time" or "processing time"')
         entries = timers.withColumns({"map_key": F.concat(domain, "name"), VALUE: F.unix_micros(F.col("time"))})
-        typed = self._entries(entries, self._entry_type(TIMERS_TABLE), StateKind.MAP)
-        return self._with_table(TIMERS_TABLE, StateKind.MAP, typed)
+        typed = part.entries(entries, TIMERS_TABLE, StateKind.MAP)
+        return self._with_table(part, TIMERS_TABLE, StateKind.MAP, typed)
 
-    def with_broadcast_state(self, name: str, entries: DataFrame) -> Self:
+    def _keyed_part(self, operator_id: int | None) -> _OperatorPart:
+        part = self._part(operator_id)
+        if is_distributed(part.definition):
+            raise StateError(
+                "the streams of the operator have no key",
+                "Each of its instances has state of its own, which cannot be set from a table.",
+            )
+        return part
+
+    def with_broadcast_state(self, name: str, entries: DataFrame, *, operator_id: int | None = None) -> Self:
         """Replace a broadcast state of an operator.
 
         :param entries: the columns that ``read_savepoint(...).broadcast(name)`` has: those of :meth:`with_keyed_state` without
             the key
+        :param operator_id: as for :func:`read_savepoint`. Default: the only operator
         :raises StateError: as :meth:`with_keyed_state`
         """
-        table = self._table_of(name, (BROADCAST,))
-        kind, schema = (
-            StateKind(self._summary.definition.details["kinds"][name]),
-            self._summary.definition.tables[table],
-        )
+        part = self._part(operator_id)
+        table = part.table_of(name, (BROADCAST,))
+        kind, schema = StateKind(part.definition.details["kinds"][name]), part.definition.tables[table]
         plain = plain_type(pa.struct([f for f in schema if f.name != KEY]))
         rows = _typed(entries, plain, kind)
         _check_distinct(rows, [] if kind is StateKind.VALUE else [f"{_ENTRY}.{NAME}"], kind, name)
         columns = {KEY: F.lit(0).cast("long"), **{f.name: F.col(_ENTRY).getField(f.name) for f in plain}}
         ordered = rows.coalesce(1).sortWithinPartitions(_ORDER).withColumn(POSITION, F.monotonically_increasing_id())
-        self._broadcast[name] = ordered.select(POSITION, *(columns[f.name].alias(f.name) for f in schema))
+        part.broadcast[name] = ordered.select(POSITION, *(columns[f.name].alias(f.name) for f in schema))
         return self
 
-    def _table_of(self, name: str, prefixes: Iterable[str]) -> str:
-        expect_string(StateError, name, "the name of a state must be a string", 'with_keyed_state("total", df)')
-        tables = self._summary.definition.tables
-        found = next((prefix + name for prefix in prefixes if prefix + name in tables), None)
-        if found is None:
-            names = [each.removeprefix(p) for p in prefixes for each in tables if p and each.startswith(p)]
-            raise StateError(f'there is no such state: "{name}"', f"There are: {', '.join(names) or 'none'}")
-        return found
-
-    def _entry_type(self, table: str) -> pa.StructType:
-        kind: pa.StructType = plain_type(self._states.fields.field(table).type.value_type)
-        return kind
-
-    def _entries(self, entries: DataFrame, kind: pa.StructType, state: StateKind) -> DataFrame:
-        """THE_KEY, _ORDER and _ENTRY of each entry."""
-        fields = plain_schema(self._key_fields)
-        typed = _typed(entries, kind, state)
-        if not self._summary.definition.keys.names:
-            return typed.withColumn(THE_KEY, F.struct(*(F.lit(0).cast("byte").alias(f.name) for f in fields)))
-        of_struct = "key" in entries.columns and entries.schema["key"].dataType.typeName() == "struct"
-        if not of_struct:
-            _check_columns(entries, self._key_names)
-        parts = [F.col("key").getField(n) if of_struct else F.col(quoted_name(n)) for n in self._key_names]
-        types = [f.dataType for f in spark_schema(fields).fields]
-        key = [part.cast(t).alias(f.name) for part, t, f in zip(parts, types, fields, strict=True)]
-        return typed.withColumn(THE_KEY, F.struct(*key))
-
-    def _with_table(self, table: str, kind: StateKind, entries: DataFrame) -> Self:
+    def _with_table(self, part: _OperatorPart, table: str, kind: StateKind, entries: DataFrame) -> Self:
         if kind is not StateKind.LIST:
             _check_distinct(entries, [THE_KEY, *([f"{_ENTRY}.{NAME}"] if kind is StateKind.MAP else [])], kind, table)
-        self._steps.append(partial(self._joined, table, entries))
-        return self
-
-    def _joined(self, table: str, entries: DataFrame, rows: DataFrame) -> DataFrame:
-        """The rows of keys with the *entries* of a table."""
-
-        def compared(left: Column, right: Column) -> Column:
-            return F.signum(left[_ORDER] - right[_ORDER]).cast("int")
-
-        collected = F.array_sort(F.collect_list(F.struct(_ORDER, _ENTRY)), compared)
-        listed = F.transform(collected, lambda each: each[_ENTRY])
-        of_keys = entries.groupBy(F.col(THE_KEY).alias("new_key")).agg(listed.alias(_ENTRIES))
-        both = rows.join(of_keys, F.col(THE_KEY).eqNullSafe(F.col("new_key")), "full_outer")
-        key = F.coalesce(F.col(THE_KEY), F.col("new_key"))
-        keys = [key.getField(f.name) for f in self._key_fields]
-        with_key = self._summary.definition.keys.names
-        key_hash = F.coalesce(KEY_HASH, F.xxhash64(*keys) if with_key else F.lit(0).cast("long"))
-        state = F.coalesce(STATE_COLUMN, self._no_state())
-        parts = [
-            F.coalesce(_ENTRIES, F.array().cast(spark_schema(pa.schema([f])).fields[0].dataType)).alias(f.name)
-            if f.name == table
-            else state.getField(f.name).alias(f.name)
-            for f in plain_schema(self._states.fields)
-        ]
         # Something may be due at once. A timer of Spark at or before its watermark would fire while the state is written.
-        soon = max(self._watermark() if self._manifest.time_mode == "EventTime" else 0, 0) + 1000
-        return both.select(
-            F.coalesce(KEY_GROUP, group_column(key_hash, self._manifest.key_groups).cast("int")).alias(KEY_GROUP),
-            key.alias(THE_KEY),
-            F.lit(soon).cast("long").alias(NEXT_EVENT_TIME),
-            F.lit(0).cast("long").alias(NEXT_PROCESSING_TIME),
-            F.struct(*parts).alias(STATE_COLUMN),
-            key_hash.alias(KEY_HASH),
-        )
-
-    def _no_state(self) -> Column:
-        """The state of a key that has none: empty lists; windows have seen no watermark."""
-        fields = spark_schema(plain_schema(self._states.fields)).fields
-        return F.struct(
-            *(
-                (F.array() if f.dataType.typeName() == "array" else F.lit(BEFORE_TIME)).cast(f.dataType).alias(f.name)
-                for f in fields
-            )
-        )
+        soon = max(self._watermark(part) if part.stored.time_mode == "EventTime" else 0, 0) + 1000
+        part.steps.append(partial(part.joined, table, entries, soon))
+        return self
 
     # ------------------------------------------------------------------ writing
 
@@ -332,70 +276,190 @@ class SavepointWriter:
         if folder.names():
             raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
         with settings(self._spark, PARQUET):
-            return _Writing(self._spark, self._folder, folder, self._manifest, self._states).write(
-                self._steps, self._removed, self._broadcast, self._sought
+            return self._written(folder)
+
+    def _written(self, folder: StoredFolder) -> SavepointChanges:
+        spark, stored, manifest = self._spark, self._stored, self._manifest
+        places = {number: stored.place_of(number, folder) for number in self._parts}
+        for number, part in self._parts.items():
+            manifest = manifest.with_operator(number, part.summary, part.write(spark, places[number]))
+        stored.copy_rest(folder, self._parts.keys())
+        sought = sorted(self._sought)
+        changes = {}
+        for number, part in self._parts.items():
+            counts = manifest.operators[number].counts
+            changes[number] = SavepointChanges(
+                contents_of(spark, part.stored.folder.location, part.stored.counts, part.states),
+                contents_of(spark, places[number].location, counts, part.states),
+                _mentions(spark, places[number], counts, sought),
             )
+        position = manifest.position
+        logs = [position.offsets, position.commit, position.planned or "", *(folder / "sources").texts()]
+        found = texts_that_contain(logs, sought)
+        folder.replace(MANIFEST, replace(manifest, created=datetime.now(UTC).isoformat(timespec="seconds")).to_json())
+        return SavepointChanges.of_operators(changes, {"positions of sources": found} if found else {})
 
 
-@dataclass(frozen=True)
-class _Writing:
-    """Writes the tables and the manifest of a new savepoint."""
+@dataclass
+class _OperatorPart:
+    """An operator of the savepoint, and how its state changes."""
 
-    spark: SparkSession
-    former: StoredFolder
-    folder: StoredFolder
-    manifest: Manifest
+    number: int
+    stored: StoredOperator
+    summary: Summary
     states: KeyStates
-    counts: dict[str, int] = field(default_factory=dict)
+    steps: list[_Step] = field(default_factory=list)
+    removed: list[DataFrame] = field(default_factory=list)
+    broadcast: dict[str, DataFrame] = field(default_factory=dict)
 
-    def write(
-        self,
-        steps: Iterable[_Step],
-        removed: Iterable[DataFrame],
-        broadcast: Mapping[str, DataFrame],
-        sought: Iterable[str],
-    ) -> SavepointChanges:
-        rows = self.spark.read.parquet(f"{self.former.location}/{ROWS}")
-        for step in steps:
-            rows = step(rows)
-        self._write(rows, ROWS)
-        definition = self.states.definition
-        for name in definition.inputs:
-            if folder_of_waiting(name) in self.manifest.counts:
-                waiting = self.spark.read.parquet(f"{self.former.location}/{folder_of_waiting(name)}")
-                if KEY_HASH in waiting.columns:  # others are broadcast
-                    waiting = reduce(lambda rows, keys: without_keys(rows, self.states, keys), removed, waiting)
-                self._write(waiting, folder_of_waiting(name))
-        for name in (each.removeprefix(BROADCAST) for each in definition.tables if each.startswith(BROADCAST)):
+    @property
+    def definition(self) -> StateDefinition:
+        return self.summary.definition
+
+    # ------------------------------------------------------------------ keys
+
+    def _key_types(self, columns: Iterable[str]) -> dict[str, T.DataType]:
+        """The types of the key columns; of rules, which have keys of their own, of any *columns*."""
+        if self.definition.kind is OperatorKind.RULES:
+            return dict.fromkeys(columns, T.StringType())
+        fields = spark_schema(plain_schema(self._key_fields)).fields
+        return {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
+
+    def has_keys(self, columns: Sequence[str]) -> bool:
+        return bool(self._key_names) and set(columns) <= self._key_types(columns).keys()
+
+    def typed_keys(self, keys: DataFrame) -> DataFrame:
+        """The distinct *keys* with the types of the key columns.
+
+        :raises StateError: there is no such key column, or a value does not have the type
+        """
+        if not self._key_names:
+            raise StateError("the query has no key, so no key can be removed")
+        types = self._key_types(keys.columns)
+        unknown = [name for name in keys.columns if name not in types]
+        if unknown or not keys.columns:
+            raise StateError(f'there is no key column "{"".join(unknown[:1])}"', f"Key columns: {', '.join(types)}")
+        cast = keys.select(
+            *(F.col(quoted_name(name)).try_cast(types[name]).alias(name) for name in keys.columns),
+            *(F.col(quoted_name(name)).isNotNull().alias(f"{name} is given") for name in keys.columns),
+        )
+        for name in keys.columns:
+            if not cast.where(F.col(quoted_name(name)).isNull() & F.col(quoted_name(f"{name} is given"))).isEmpty():
+                raise StateError(f'a value of the key column "{name}" is not a {types[name].simpleString()}')
+        return cast.select([quoted_name(name) for name in keys.columns]).distinct().localCheckpoint()
+
+    @property
+    def _key_names(self) -> list[str]:
+        """The key columns. MATCH_RECOGNIZE stores them under other names."""
+        return list(self.definition.keys.names)
+
+    @property
+    def _key_fields(self) -> pa.Schema:
+        return pa.schema(list(rows_schema(self.states).field(THE_KEY).type))
+
+    # ------------------------------------------------------------------ states
+
+    def table_of(self, name: str, prefixes: Iterable[str]) -> str:
+        expect_string(StateError, name, "the name of a state must be a string", 'with_keyed_state("total", df)')
+        tables = self.definition.tables
+        found = next((prefix + name for prefix in prefixes if prefix + name in tables), None)
+        if found is None:
+            names = [each.removeprefix(p) for p in prefixes for each in tables if p and each.startswith(p)]
+            raise StateError(f'there is no such state: "{name}"', f"There are: {', '.join(names) or 'none'}")
+        return found
+
+    def entries(self, entries: DataFrame, table: str, state: StateKind) -> DataFrame:
+        """THE_KEY, _ORDER and _ENTRY of each entry."""
+        fields = plain_schema(self._key_fields)
+        typed = _typed(entries, plain_type(self.states.fields.field(table).type.value_type), state)
+        if not self.definition.keys.names:
+            return typed.withColumn(THE_KEY, F.struct(*(F.lit(0).cast("byte").alias(f.name) for f in fields)))
+        of_struct = "key" in entries.columns and entries.schema["key"].dataType.typeName() == "struct"
+        if not of_struct:
+            _check_columns(entries, self._key_names)
+        parts = [F.col("key").getField(n) if of_struct else F.col(quoted_name(n)) for n in self._key_names]
+        types = [f.dataType for f in spark_schema(fields).fields]
+        key = [part.cast(t).alias(f.name) for part, t, f in zip(parts, types, fields, strict=True)]
+        return typed.withColumn(THE_KEY, F.struct(*key))
+
+    def joined(self, table: str, entries: DataFrame, soon: int, rows: DataFrame) -> DataFrame:
+        """The rows of keys with the *entries* of a table.
+
+        :param soon: the event time at which something may be due
+        """
+
+        def compared(left: Column, right: Column) -> Column:
+            return F.signum(left[_ORDER] - right[_ORDER]).cast("int")
+
+        collected = F.array_sort(F.collect_list(F.struct(_ORDER, _ENTRY)), compared)
+        listed = F.transform(collected, lambda each: each[_ENTRY])
+        of_keys = entries.groupBy(F.col(THE_KEY).alias("new_key")).agg(listed.alias(_ENTRIES))
+        both = rows.join(of_keys, F.col(THE_KEY).eqNullSafe(F.col("new_key")), "full_outer")
+        key = F.coalesce(F.col(THE_KEY), F.col("new_key"))
+        keys = [key.getField(f.name) for f in self._key_fields]
+        with_key = self.definition.keys.names
+        key_hash = F.coalesce(KEY_HASH, F.xxhash64(*keys) if with_key else F.lit(0).cast("long"))
+        state = F.coalesce(STATE_COLUMN, self._no_state())
+        parts = [
+            F.coalesce(_ENTRIES, F.array().cast(spark_schema(pa.schema([f])).fields[0].dataType)).alias(f.name)
+            if f.name == table
+            else state.getField(f.name).alias(f.name)
+            for f in plain_schema(self.states.fields)
+        ]
+        return both.select(
+            F.coalesce(KEY_GROUP, group_column(key_hash, self.stored.key_groups).cast("int")).alias(KEY_GROUP),
+            key.alias(THE_KEY),
+            F.lit(soon).cast("long").alias(NEXT_EVENT_TIME),
+            F.lit(0).cast("long").alias(NEXT_PROCESSING_TIME),
+            F.struct(*parts).alias(STATE_COLUMN),
+            key_hash.alias(KEY_HASH),
+        )
+
+    def _no_state(self) -> Column:
+        """The state of a key that has none: empty lists; windows have seen no watermark."""
+        fields = spark_schema(plain_schema(self.states.fields)).fields
+        return F.struct(
+            *(
+                (F.array() if f.dataType.typeName() == "array" else F.lit(BEFORE_TIME)).cast(f.dataType).alias(f.name)
+                for f in fields
+            )
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, spark: SparkSession, folder: StoredFolder) -> dict[str, int]:
+        """Write the tables, and return how many rows each has."""
+        former, counts = self.stored.folder.location, self.stored.counts
+
+        def read(name: str) -> DataFrame:
+            return spark.read.parquet(f"{former}/{name}")
+
+        tables = {ROWS: reduce(lambda rows, step: step(rows), self.steps, read(ROWS))}
+        for name in map(folder_of_waiting, self.definition.inputs):
+            if name in counts:
+                tables[name] = read(name)
+                if KEY_HASH in tables[name].columns:  # others are broadcast
+                    tables[name] = reduce(
+                        lambda rows, keys: without_keys(rows, self.states, keys), self.removed, tables[name]
+                    )
+        for name in (each.removeprefix(BROADCAST) for each in self.definition.tables if each.startswith(BROADCAST)):
             place = folder_of_broadcast(name)
-            if name in broadcast:
-                self._write(broadcast[name], place)
-            elif place in self.manifest.counts:
-                self._write(self.spark.read.parquet(f"{self.former.location}/{place}"), place)
-        self._check()
-        for name in self.former.names():
-            if name in self.manifest.counts or name == MANIFEST:
-                continue
-            (self.former / name).copy_to(self.folder / name)
-            if name in (RULES, SEAM):
-                self.folder.write(name, self.former.read(name) or "")
-        counts = {name: count for name, count in self.counts.items() if count or name == ROWS}
-        written = replace(self.manifest, counts=counts, created=datetime.now(UTC).isoformat(timespec="seconds"))
-        mentions = self._mentions(sorted(sought))
-        self.folder.replace(MANIFEST, written.to_json())
-        before = contents_of(self.spark, self.former.location, self.manifest.counts, self.states)
-        return SavepointChanges(before, contents_of(self.spark, self.folder.location, counts, self.states), mentions)
+            if name in self.broadcast:
+                tables[place] = self.broadcast[name]
+            elif place in counts:
+                tables[place] = read(place)
+        written = {}
+        for name, rows in tables.items():
+            rows.write.parquet(f"{folder.location}/{name}")
+            written[name] = spark.read.parquet(f"{folder.location}/{name}").count()
+        self._check(spark.read.parquet(f"{folder.location}/{ROWS}"))
+        return {name: count for name, count in written.items() if count or name == ROWS}
 
-    def _write(self, rows: DataFrame, name: str) -> None:
-        rows.write.parquet(f"{self.folder.location}/{name}")
-        self.counts[name] = self.spark.read.parquet(f"{self.folder.location}/{name}").count()
-
-    def _check(self) -> None:
-        if self.states.definition.kind is OperatorKind.RULES:  # no key was added
+    def _check(self, rows: DataFrame) -> None:
+        if self.definition.kind is OperatorKind.RULES or is_distributed(self.definition):  # no key was added
             return
-        rows = self.spark.read.parquet(f"{self.folder.location}/{ROWS}")
-        keys = [F.col(THE_KEY).getField(f.name) for f in rows_schema(self.states).field(THE_KEY).type]
-        key_hash = F.xxhash64(*keys) if self.states.definition.keys.names else F.lit(0).cast("long")
+        keys = [F.col(THE_KEY).getField(f.name) for f in self._key_fields]
+        key_hash = F.xxhash64(*keys) if self._key_names else F.lit(0).cast("long")
         wrong = rows.where(key_hash != F.col(KEY_HASH)).count()
         several = rows.count() - rows.select(THE_KEY).distinct().count()
         if wrong or several:
@@ -404,16 +468,13 @@ class _Writing:
                 f"{wrong:,} are not where their hash says, and {several:,} are there twice.",
             )
 
-    def _mentions(self, texts: list[str]) -> dict[str, int]:
-        """Where *texts* remain."""
-        if not texts:
-            return {}
-        places = {name: f"{self.folder.location}/{name}" for name in self.counts}
-        rows = {name: rows_that_contain(self.spark.read.parquet(place), texts) for name, place in places.items()}
-        position = self.manifest.position
-        logs = [position.offsets, position.commit, position.planned or ""]
-        rows |= {"positions of sources": texts_that_contain([*logs, *(self.folder / "sources").texts()], texts)}
-        return {name: count for name, count in rows.items() if count}
+
+def _mentions(spark: SparkSession, folder: StoredFolder, names: Iterable[str], texts: Sequence[str]) -> dict[str, int]:
+    """How many rows of tables contain one of *texts*."""
+    if not texts:
+        return {}
+    rows = {name: rows_that_contain(spark.read.parquet(f"{folder.location}/{name}"), texts) for name in names}
+    return {name: count for name, count in rows.items() if count}
 
 
 def _typed(entries: DataFrame, kind: pa.StructType, state: StateKind) -> DataFrame:
