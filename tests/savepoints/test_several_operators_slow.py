@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,12 @@ __all__ = ["plain_files"]
 pytestmark = pytest.mark.spark
 
 
-def of_chain(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[str]]:
+def of_chain(df: DataFrame, options: dict[str, Any], *, seconds: int = 20) -> tuple[Any, list[str]]:
     """Windows over the matches of a pattern."""
     events = KeyedStream(df, key="user", time="ts", max_out_of_orderness=3 * SECOND)
     pattern = CEP.pattern(events, AB, drain=options.get("drain", False), key_groups=options.get("key_groups", 3))
     matches = pattern.select("b.v AS v", "match_time AS ts")
-    return window(KeyedStream(matches, "user", "ts"), TumblingWindows.of(20 * SECOND), **options), ["results"]
+    return window(KeyedStream(matches, "user", "ts"), TumblingWindows.of(seconds * SECOND), **options), ["results"]
 
 
 def side_by_side(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -101,7 +102,8 @@ ABC = (
 
 
 def test_a_customer_is_forgotten_in_all_operators(spark: SparkSession, plain_files: None, tmp_path: Path) -> None:
-    whole, query = Query(spark, tmp_path / "whole", of_chain), Query(spark, tmp_path / "query", of_chain)
+    chain = partial(of_chain, seconds=200)  # none of them closes before the key is forgotten
+    whole, query = Query(spark, tmp_path / "whole", chain), Query(spark, tmp_path / "query", chain)
     checkpoint = query.folder / "checkpoint"
     others = [[row for row in rows if row["user"] != "u0"] for rows in parts()]
     for number, rows in enumerate(others):

@@ -18,7 +18,7 @@ from asterism.errors import StateError
 from asterism.expressions.routines.user_functions import types_of_signatures
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
-from asterism.operators.state.page_numbers import BROADCAST_PAGE, SETS_PAGE
+from asterism.operators.state.page_numbers import BROADCAST_PAGE, HEADER, SETS_PAGE, PageKind
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
 from asterism.rules.sets.set_store import STORE, FolderStore
@@ -67,6 +67,7 @@ PARQUET = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 """Settings with which times and names are written and read as they are."""
+_STORED = "key_group int, page int, value binary"
 _Batches = Iterator[pa.RecordBatch]
 
 
@@ -115,10 +116,11 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:
     """:param store: where the sets of rules of the last operator are, if it has some"""
     numbers = checked_operators(spark, source.location)
-    position = _position(source, read_state(spark, source.location, operator_id=LAST_OPERATOR))
+    states = [read_state(spark, source.location, operator_id=number) for number in numbers]
+    position = _position(source, states[LAST_OPERATOR])
     last, *upstream = [
-        _written(spark, source, folder if number == LAST_OPERATOR else folder / f"operator-{number}", number, store)
-        for number in numbers
+        _written(spark, source, folder / f"operator-{state.operator_id}" if state.operator_id else folder, state, store)
+        for state in states
     ]
     if (source / "offsets").numbers()[-1] > position.batch_id + (position.planned is not None):
         raise StateError(
@@ -146,10 +148,9 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, sto
 
 
 def _written(
-    spark: SparkSession, source: StoredFolder, folder: StoredFolder, number: int, store: StoredFolder
+    spark: SparkSession, source: StoredFolder, folder: StoredFolder, state: StateReader, store: StoredFolder
 ) -> UpstreamOperator:
-    """Write the state of the operator with a number of Spark to *folder*."""
-    state = read_state(spark, source.location, operator_id=number)
+    """Write the state of an operator to *folder*."""
     headers, summary = summary_of(state)
     log = (source / "offsets").read(str(state.batch_id)) or ""
     key_groups = key_groups_in(log, None if summary is None else summary.fingerprint)
@@ -164,7 +165,7 @@ def _written(
     [mode] = [
         json.loads(row.operatorProperties)["timeMode"]
         for row in operators_in(spark, source.location)
-        if int(row.operatorId) == number
+        if int(row.operatorId) == state.operator_id
     ]
     return UpstreamOperator(folder.location.rpartition("/")[2], mode, key_groups, summary, counts)
 
@@ -286,7 +287,9 @@ class SavepointTables:
                         hashes = reader.hashes(as_table(one_chunk(rows.column(THE_KEY))))
                         yield from as_plain(_with_hashes(rows, hashes)).to_batches()
 
-        rows = self.state.stored_pages().mapInArrow(decode, spark_schema(schema))
+        # Pages with events that wait, or broadcast state, are not sent to Python in vain.
+        pages = self.state.stored_pages().where(F.col("page") < PageKind.BROADCAST_PART.first)
+        rows = pages.mapInArrow(decode, spark_schema(schema))
         if rules is None:
             keys = [F.col(THE_KEY).getField(f.name.removeprefix("k:")) for f in states.keys]
             rows = rows.withColumn(KEY_HASH, self._hash(definition, keys))
@@ -299,6 +302,7 @@ class SavepointTables:
         labels = sorted(self.headers, key=group_of)
         if not keyed:  # a broadcast input: all key groups have the same
             labels = labels[:1]
+        kind = PageKind.WAITING_EVENTS
         places = {(group, place): first for group in labels for place, first in waiting_in(self.headers[group], number)}
         buffers = {group: self.headers[group].buffers[number] for group in labels if (group, None) in places}
         schema = plain_schema(pa.schema([(KEY_GROUP, pa.int32()), (POSITION, pa.int64()), *prepared]))
@@ -316,7 +320,11 @@ class SavepointTables:
                         rows = waiting_rows(prepared, group_of(group), places[group, place], stored)
                         yield from as_plain(_with_hashes(rows, reader.waiting_hashes(rows))).to_batches()
 
-        stored = self.state.stored_pages().unionByName(self.state.stored_headers())
+        # Each read of the state loads all of it, so the headers are those that the driver has.
+        stored = self.spark.createDataFrame([(group, HEADER, None) for group in buffers], _STORED)
+        if any(place is not None for _, place in places):
+            pages = self.state.stored_pages().where(F.col("page").between(kind.first, kind.last))
+            stored = stored.unionByName(pages)
         rows = stored.mapInArrow(decode, spark_schema(schema))
         if keys:
             rows = rows.withColumn(KEY_HASH, self._hash(definition, [F.col(quoted_name(k)) for k in keys]))

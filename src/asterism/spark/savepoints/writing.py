@@ -74,9 +74,7 @@ class SavepointWriter:
         """Use :meth:`from_existing_savepoint`."""
         self._spark, self._stored, self._manifest = spark, stored, stored.manifest
         self._parts = {
-            number: _OperatorPart(
-                number, operator, operator.summary, key_states(operator.summary.definition, operator.rules)
-            )
+            number: _OperatorPart(operator, operator.summary, key_states(operator.summary.definition, operator.rules))
             for number, operator in enumerate(stored.operators)
             if operator.summary is not None
         }
@@ -118,10 +116,8 @@ class SavepointWriter:
         parts = list(self._parts.values())
         if operator_id is not None or len(parts) == 1:
             parts = [parts[0] if operator_id is None else self._part(operator_id)]
-        else:
-            parts = [part for part in parts if part.has_keys(given.columns)] or parts[
-                :1
-            ]  # whose error says what is missing
+        else:  # if none has the columns, the first one says so
+            parts = [part for part in parts if part.has_keys(given.columns)] or parts[:1]
         for part in parts:
             chosen = part.typed_keys(given)
             strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
@@ -304,7 +300,6 @@ class SavepointWriter:
 class _OperatorPart:
     """An operator of the savepoint, and how its state changes."""
 
-    number: int
     stored: StoredOperator
     summary: Summary
     states: KeyStates
