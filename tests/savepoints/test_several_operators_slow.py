@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
@@ -36,6 +37,7 @@ from asterism import (
     restore_savepoint,
     window,
 )
+from asterism.cli.main import main
 from asterism.errors import StateError
 from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, Query, parts
 from tests.savepoints.test_writing_slow import FORGOTTEN, files_with, plain_files, with_name
@@ -156,6 +158,10 @@ def test_one_operator_of_several_is_changed(spark: SparkSession, tmp_path: Path)
     assert dropped.operators[1].removed["partial_matches"] > 0
     assert not dropped.operators[0].removed
     assert not diff_savepoints(spark, changed, trimmed).operators[0]
+    command = ["savepoint", "forget", changed, str(tmp_path / "forgotten"), "--key", "user=u1", "--operator-id", "1"]
+    report = CliRunner().invoke(main, command, catch_exceptions=False).stdout
+    assert "operator 0: nothing was removed" in report
+    assert "operator 1: removed keys: 1 of " in report
     restore_savepoint(spark, changed, str(query.folder / "second"))
     state = read_state(spark, str(query.folder / "second"), operator_id=1)
     assert state.partial_matches().count() == open_before
