@@ -217,7 +217,9 @@ def test_instances_continue(spark: SparkSession, tmp_path: Path) -> None:
 
     with pytest.raises(StateError, match='have a value of the state "total"'):
         restore_savepoint(spark, savepoint, str(tmp_path / "fewer"), key_groups=2)
-    stream, _ = of_instances(spark.readStream.schema(EVENTS).parquet(str(tmp_path)), {"operator": Lists()})
+    stream, _ = of_instances(
+        spark.readStream.schema(EVENTS).parquet(str(moved.folder / "events")), {"operator": Lists()}
+    )
     with pytest.raises(StateError, match="allow_dropped"):
         change_savepoint(spark, savepoint, str(tmp_path / "lists"), stream)
     change_savepoint(spark, savepoint, str(tmp_path / "lists"), stream, allow_dropped=True)
