@@ -274,8 +274,13 @@ class KeyGroupOperator(Operator):
             return None
         if moved.value != stored:
             store.write_header(moved.value)
-        times = (None if time == END_OF_TIME else time for time in (moved.next_event_time, moved.next_processing_time))
-        return Result({}, *times, {}, moved.watermark if moved.watermark > BEFORE_TIME else None)
+        return Result(
+            {},
+            None if moved.next_event_time == END_OF_TIME else moved.next_event_time,
+            None if moved.next_processing_time == END_OF_TIME else moved.next_processing_time,
+            {},
+            moved.watermark if moved.watermark > BEFORE_TIME else None,
+        )
 
     def _move_watermarks(self, header: GroupHeader, arrivals: Sequence[Arrival], now: Now) -> dict[str, int]:
         """Advance the watermarks of the inputs. Return the new ones of those that have advanced."""
