@@ -121,6 +121,8 @@ function showQuery() {
 function route() {
   const { kind, id, tab } = place();
   byId("panes").dataset.page = kind;
+  // Every page has one heading; that of a rule is its id.
+  replace(byId("heading"), kind === "none" ? h("h1", { class: "hidden" }, "Rules") : null);
   const detail = byId("detail");
   const wanted = kind === "rule" ? `rule ${id}` : kind;
   if (app.page && app.page.name === wanted) {

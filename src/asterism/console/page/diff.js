@@ -58,5 +58,5 @@ export function diffView(before, after) {
     rows.push(line(kind, text));
   });
   flush();
-  return h("div", { class: "diff", role: "group", "aria-label": "Differences" }, rows);
+  return h("div", { class: "diff", role: "region", tabindex: 0, "aria-label": "Differences" }, rows);
 }

@@ -406,7 +406,7 @@ class OverviewTab {
         ["Shadow", shadowOf(page.rule.versions)?.summary],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.template ? templateView(page.template, page.id) : null,
-      page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
+      page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation", tabindex: 0, role: "region", "aria-label": "The rule in words" }, page.checked.explanation)) : null,
       page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);
   }
 
@@ -470,7 +470,7 @@ class SourceTab {
     this.note = h("span", { class: "note" });
     this.comment = h("input", { type: "text", class: "comment", maxlength: "1000", "aria-label": "What changes, for the list of versions", placeholder: "What changes, and why", oninput: () => { page.comment = this.comment.value; } });
     this.preview = h("figure", { class: "drawing" });
-    this.words = h("pre", { class: "explanation" });
+    this.words = h("pre", { class: "explanation", tabindex: 0, role: "region", "aria-label": "The rule in words" });
     this.cost = h("p", { class: "cost" });
     this.columns = h("details", { hidden: true, open: page.isNew });
     const conditions = Object.entries(page.app.status?.conditions ?? {});
