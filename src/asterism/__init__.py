@@ -64,11 +64,8 @@ if TYPE_CHECKING:
         RefusedProcessor,
     )
     from asterism.savepoints.plan import SavepointPlan
-    from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
-    from asterism.spark.api.operators import OperatorStream, connect
     from asterism.spark.api.running import run
     from asterism.spark.api.table_functions import register_function
-    from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
     from asterism.spark.host.state_reader import StateReader, read_state
     from asterism.spark.savepoints.bootstrapping import bootstrap_savepoint
     from asterism.spark.savepoints.changing import change_checkpoint, change_savepoint, plan_savepoint
@@ -82,6 +79,8 @@ if TYPE_CHECKING:
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
     from asterism.streams.backtests import Backtest
+    from asterism.streams.broadcast_joins import Side, multi_broadcast_join
+    from asterism.streams.data_streams import BroadcastStream, DataStream
     from asterism.streams.eql import eql
     from asterism.streams.joins import (
         JoinedStream,
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
         window_join,
     )
     from asterism.streams.keyed_stream import KeyedStream
+    from asterism.streams.operators import OperatorStream, connect
     from asterism.streams.pattern_processors import PatternProcessorStream
     from asterism.streams.pattern_stream import PatternStream
     from asterism.streams.row_patterns import RowPatternStream, match_recognize
@@ -281,8 +281,8 @@ _NAMES = {
     "rules.definition.registered_conditions": ["RegisteredCondition"],
     "spark.watching.metrics": ["export_metrics"],
     "spark.watching.monitor": ["monitor"],
-    "spark.api.operators": ["OperatorStream", "connect"],
-    "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
+    "streams.operators": ["OperatorStream", "connect"],
+    "streams.broadcast_joins": ["Side", "multi_broadcast_join"],
     "streams.eql": ["eql"],
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "streams.sql": ["sql"],
@@ -302,7 +302,7 @@ _NAMES = {
     "streams.joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],
-    "spark.host.keyed_stream": ["BroadcastStream", "DataStream"],
+    "streams.data_streams": ["BroadcastStream", "DataStream"],
     "cep": ["CEP"],
     "streams.keyed_stream": ["KeyedStream"],
     "live.engine": ["LiveEngine"],

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism.columns.schemas import schema_of
 from asterism.operators.state.keyed_state import BroadcastListState, BroadcastMapState, ListState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Counter, Input, Output, StreamOperator
-from asterism.spark.api.operators import OperatorStream, connect
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import OperatorStream, connect
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
 from tests.spark.streams import Collect, write_file

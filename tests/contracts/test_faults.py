@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 import tests.contracts.ledger
 from asterism.operators.state.keyed_state import BroadcastValueState, ListState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
-from asterism.spark.api.operators import connect
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 from tests.contracts.ledger import (
     FEES,
     MOVES,

@@ -17,9 +17,9 @@ import tests.contracts.ledger
 from asterism.errors import StateError, UserFunctionError
 from asterism.operators.state.keyed_state import ListState, ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 from tests.contracts.ledger import (
     DELAY,
     FEES,

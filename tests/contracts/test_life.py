@@ -15,9 +15,9 @@ import tests.contracts.ledger
 from asterism.errors import OperatorError
 from asterism.operators.state.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
-from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, source, write
 from tests.kit import until
 from tests.spark.streams import Collect

@@ -17,9 +17,9 @@ import asterism.operators.state.state_store
 import tests.contracts.ledger
 from asterism.errors import NewerStateError
 from asterism.operators.stream_operator import Output, StreamOperator
-from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
 from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, ledger_sinks, source, utc, write

@@ -19,10 +19,10 @@ import tests.contracts.spark_host
 from asterism.columns.schemas import schema_of
 from asterism.operators.operator import InputSpec
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.api.operators import OperatorStream, connect
 from asterism.spark.host import stateful
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import OperatorStream, connect
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps

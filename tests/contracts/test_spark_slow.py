@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.operators.state.state_store import batch_from_bytes
-from asterism.spark.api.operators import connect
-from asterism.spark.host.keyed_stream import DataStream
 from asterism.spark.host.stateful import Use
+from asterism.streams.data_streams import DataStream
+from asterism.streams.operators import connect
 from asterism.testing import StreamOperatorHarness
 from tests.contracts import test_spark
 from tests.contracts.contracts import CONTRACTS, Instances
 from tests.contracts.test_spark import check, check_streams, connected
+from tests.contracts.test_tables import instances_of_table
 
 pytestmark = pytest.mark.spark
 hosted = test_spark.hosted
@@ -37,6 +38,7 @@ def test_elements_without_a_key_are_distributed(spark: SparkSession, tmp_path: P
     expected = sorted(row.n for row in table.output("counts").collect())
     assert sum(expected) == 40
     assert len(expected) == 4
+    assert instances_of_table(parts[0].union(parts[1]).toArrow()) == expected
     found: dict[str, list[Any]] = {"values": [], "counts": []}
     sinks = {name: (lambda rows, _, name=name: found[name].extend(rows.collect())) for name in found}
     for part, drain in zip(parts, (False, True), strict=True):
@@ -54,7 +56,9 @@ def test_contracts_in_batch(spark: SparkSession) -> None:
     results = []
     for number, contract in enumerate(contracts):
         stream = connected(spark, contract, key_groups=2, pages=3)
-        results.append(stream._results(Use(drain=False)).select(F.lit(number).alias("contract"), "output", "chunk"))
+        results.append(
+            stream._hosted._results(Use(drain=False)).select(F.lit(number).alias("contract"), "output", "chunk")
+        )
     rows = reduce(DataFrame.unionByName, results).collect()
     for number, contract in enumerate(contracts):
         schemas = StreamOperatorHarness(contract.operator, contract.inputs).streams.output_schemas

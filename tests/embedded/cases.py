@@ -22,11 +22,13 @@ from asterism import (
     PatternProcessFunction,
     Semantics,
     SessionWindows,
+    Side,
     SlidingWindows,
     TumblingWindows,
     as_of_join,
     interval_join,
     match_recognize,
+    multi_broadcast_join,
     multi_join,
     window,
     window_join,
@@ -309,4 +311,14 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
         ).results
     ),
     "late": lambda trades, quotes: interval_join(*sides(trades, quotes), SECONDS, prefix="q_").late_left,
+    "small tables": lambda trades, quotes: multi_broadcast_join(
+        trades,
+        quotes=Side(quotes, on={"symbol": "symbol"}, how="left", select=["quote", "bid"], prefix="q_"),
+        same=Side(quotes, on={"q_quote": "quote", "symbol": "symbol"}, select=["ts"], prefix="s_"),
+    ),
+    "small tables that filter": lambda trades, quotes: multi_broadcast_join(
+        trades,
+        known=Side(quotes, on="symbol", how="left_semi"),
+        same=Side(quotes, on={"price": "bid"}, how="left_anti"),
+    ),
 }

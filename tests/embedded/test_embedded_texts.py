@@ -41,6 +41,18 @@ class OnSpark(ArrowKeyedStream):
     host = SPARK
 
 
+class Echo(asterism.StreamOperator):
+    """An operator with a keyed and a broadcast input."""
+
+    events = asterism.Input("user STRING")
+    limits = asterism.BroadcastInput("price DOUBLE")
+    out = asterism.Output("user STRING")
+
+    @events.process_element
+    @limits.process_element
+    def anything(self, element: Any, ctx: Any) -> None: ...
+
+
 def found(pattern: Pattern) -> Any:
     return CEP.pattern(stream(), pattern)
 
@@ -87,7 +99,18 @@ TEXTS: dict[str, Callable[[], object]] = {
     ),
     "a_condition_of_spark": lambda: interval_join(stream(), stream(), WITHIN, on="f(price) > q_price", prefix="q_"),
     "two_hosts": lambda: interval_join(stream(), OnSpark(TABLE, key="user", time="ts"), WITHIN),
-    "connect": lambda: asterism.connect(asterism.StreamOperator(), events=stream()),  # type: ignore[abstract]
+    "connect": lambda: asterism.connect(Echo(), other=stream()),
+    "connect_two_hosts": lambda: asterism.connect(Echo(), events=stream(), more=OnSpark(TABLE, key="user", time="ts")),
+    "connect_a_number": lambda: asterism.connect(Echo(), events=5),
+    "connect_an_unknown_output": lambda: asterism.connect(Echo(), events=stream()).output("rows"),
+    "connect_co_partitioned": lambda: asterism.connect(
+        Echo(), events=stream(), limits=asterism.BroadcastStream(TABLE), co_partitioned=True
+    ),
+    "side_of_a_number": lambda: asterism.Side(5, on="user"),
+    "probe_of_a_number": lambda: asterism.multi_broadcast_join(5, users=asterism.Side(TABLE, on="user")),
+    "side_of_types_that_do_not_compare": lambda: asterism.multi_broadcast_join(
+        TABLE, users=asterism.Side(TABLE, on={"user": "price"}, prefix="u_")
+    ),
     "no_rows": lambda: match_recognize(5, "ORDER BY ts PATTERN (x)"),  # type: ignore[call-overload]
     "a_function_of_spark_in_a_clause": lambda: match_recognize(
         TABLE, "ORDER BY ts MEASURES java_method('a', 'b', user) AS m PATTERN (x) DEFINE x AS TRUE"
@@ -97,7 +120,8 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_statement_that_is_wrong": lambda: asterism.sql("SELECT FROM WHERE", t=TABLE),
     "a_statement_with_an_operator": lambda: asterism.sql("SELECT 1", t=asterism.StreamOperator),
     "a_table_of_a_statement": lambda: asterism.sql("SELECT * FROM t", t=5),
-    "data_stream": lambda: asterism.DataStream(TABLE),  # type: ignore[arg-type]
+    "data_stream_of_an_unknown_column": lambda: asterism.DataStream(TABLE, time="tss"),
+    "broadcast_stream_of_a_number": lambda: asterism.BroadcastStream(5),
 }
 
 

@@ -98,7 +98,7 @@ found.run({{"matches": lambda rows, number: None}})
 found.show_timeline().to_svg()
 timeline(found.matches, "name")
 try:
-    from asterism import connect
+    from asterism import read_state
 except ImportError as error:
     print(error)
 print(found.select({ID_PAIRS[0].replace("id", "user")!r}).to_pylist())
@@ -106,6 +106,6 @@ print(found.select({ID_PAIRS[0].replace("id", "user")!r}).to_pylist())
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
-        "asterism.connect needs Spark, and there is no PySpark: pip install pyspark",
+        "asterism.read_state needs Spark, and there is no PySpark: pip install pyspark",
         "[{'name': 'ann', 'x': 'Ann'}]",
     ]

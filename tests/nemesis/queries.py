@@ -22,10 +22,10 @@ from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.schemas import schema_of
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.spark.api.operators import connect
 from asterism.spark.host.execution import Sink
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.joins import JoinedStream, as_of_join, interval_join, multi_join, window_join
+from asterism.streams.operators import connect
 from asterism.streams.row_patterns import match_recognize
 from asterism.streams.windows import window
 from asterism.windows.assigners import SlidingWindows, TumblingWindows

@@ -21,9 +21,9 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.state.keyed_state import ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
-from asterism.spark.api.operators import OperatorStream, connect
+from asterism.streams.broadcast_joins import Side, multi_broadcast_join
 from asterism.streams.joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
+from asterism.streams.operators import OperatorStream, connect
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.row_patterns import RowPatternStream, match_recognize
 from asterism.streams.windows import WindowedStream, window

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from asterism import KeyedStream
-from asterism.spark.api.operators import connect
+from asterism.streams.operators import connect
 from tests.spark import test_composition
 from tests.spark.streams import Collect
 from tests.spark.test_composition import (

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.time import TIME_UNIT, TIME_UNITS, TimeColumn
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.api.operators import connect
 from asterism.spark.host.column_types import arrow_schema
 from asterism.spark.host.times import event_micros
+from asterism.streams.operators import connect
 from asterism.streams.windows import window
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect

@@ -25,8 +25,8 @@ from asterism import (
     window,
 )
 from asterism.errors import StateError
-from asterism.spark.api.operators import OperatorStream
 from asterism.spark.host.evolution import LAST_OPERATOR
+from asterism.streams.operators import OperatorStream
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import ABSENCE, FUNNEL, STRICT, Collect, batch_matches, events, ids, stream_of, write_files
 from tests.spark.test_windows import MINUTE

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.api.broadcast_joins import Side
-from asterism.spark.api.operators import connect
 from asterism.spark.api.statements import sql
-from asterism.spark.host.keyed_stream import BroadcastStream, DataStream
+from asterism.streams.broadcast_joins import Side
+from asterism.streams.data_streams import BroadcastStream, DataStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 from tests.kit import Golden, Provocation
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
@@ -66,7 +66,6 @@ def provocations(spark: SparkSession) -> dict[str, Provocation]:
         "stream_key_is_a_double": lambda: KeyedStream(df, "price"),
         "stream_time_unknown": lambda: BroadcastStream(df, "ta"),
         "stream_time_is_a_double": lambda: KeyedStream(df, "id", "price"),
-        "stream_of_a_table": lambda: BroadcastStream(df.toArrow(), "id"),  # type: ignore[arg-type]
         "stream_key_is_a_column": lambda: KeyedStream(df, df["id"]),  # type: ignore[arg-type]
         "stream_unit_unknown": lambda: BroadcastStream(df, "id", time_unit="ms"),
         "stream_unit_of_a_timestamp": lambda: KeyedStream(df, "id", "at", time_unit="seconds"),

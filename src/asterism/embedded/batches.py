@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from asterism.arguments import shown
 from asterism.columns.time import TimeColumn, micros_if_given
-from asterism.embedded.events import converted, type_in_spark
+from asterism.embedded.events import converted, type_in_spark, zone_of_schema
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, InvalidEventError, StreamDefinitionError
-from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.expressions.types import name_of
 from asterism.live.live_input import LiveInput, zone_of
 from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.operator import Operator
+from asterism.streams.data_streams import DataStream, Stream
 from asterism.streams.keyed_stream import KeyedStream
 
 if TYPE_CHECKING:
@@ -56,10 +57,13 @@ def opened(
     return LiveEngine(operator, inputs, options, zone=zone, **details)
 
 
-def wire_of(stream: KeyedStream[Any]) -> Wire:
-    """The connection of an input to a stream."""
-    idle = micros_if_given(stream.idle_after)
-    return Wire(stream.df.schema, tuple(stream.keys), stream.time, idle, watermark_by=tuple(stream.watermark_by))
+def wire_of(stream: Stream) -> Wire:
+    """The connection of an input to a stream. Tables have neither idle times nor partitions."""
+    keys = tuple(stream.keys) if isinstance(stream, KeyedStream) else ()
+    wire = Wire(stream.df.schema, keys, stream.time, distributed=isinstance(stream, DataStream))
+    if not is_live(stream):
+        return wire
+    return replace(wire, idle_after=micros_if_given(stream.idle_after), watermark_by=tuple(stream.watermark_by))
 
 
 def live_input(stream: KeyedStream[Any]) -> LiveInput:
@@ -110,7 +114,7 @@ def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedAr
     column = table.column(field.name)
     if column.type == field.type:
         return column
-    zone = (schema.metadata or {}).get(TIME_ZONE, b"UTC").decode()
+    zone = zone_of_schema(schema)
     kind = type_in_spark(column.type, zone)
     try:
         if kind == field.type:

@@ -29,14 +29,21 @@ def is_schema(events: Any) -> bool:
     return hasattr(events, "__arrow_c_schema__") and not hasattr(events, "__arrow_c_stream__")
 
 
-def table_of(events: Any, time: str | None, time_unit: str) -> pa.Table:
+def zone_of_schema(schema: pa.Schema) -> str:
+    """The time zone of expressions over a table of :func:`table_of`."""
+    zone: bytes = (schema.metadata or {}).get(TIME_ZONE, b"UTC")
+    return zone.decode()
+
+
+def table_of(events: Any, time: str | None, time_unit: str, *, what: str = "events", hint: str = _HINT) -> pa.Table:
     """The events as a table. The metadata of its schema has the time zone of expressions, which is that of the first TIMESTAMP
     column, or UTC.
 
     :param time: the event-time column, which in a file may be a string
+    :param what, hint: for the error if they are something else
     :raises StreamDefinitionError: they are nothing that can be read as a table, or reading them fails
     """
-    table = _read(events, time)
+    table = _read(events, time, what, hint)
     twice = next((name for name, count in Counter(table.column_names).items() if count > 1), None)
     if twice is not None:
         raise StreamDefinitionError(
@@ -59,15 +66,15 @@ def table_of(events: Any, time: str | None, time_unit: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields, metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}))
 
 
-def _read(events: Any, time: str | None) -> pa.Table:
+def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     """The table with the types that it has."""
     if isinstance(events, str | PathLike):
         return read_events(Path(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
         raise StreamDefinitionError(
-            f"events must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
+            f"{what} must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
             "Anything with Arrow's C stream interface is a table: of pyarrow, Polars, pandas, DuckDB.",
-            _HINT,
+            hint,
         )
     try:
         if isinstance(events, pa.Table):

@@ -1,4 +1,4 @@
-"""Keyed streams of Arrow tables."""
+"""Streams of Arrow tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from asterism.expressions.names import Scope
 from asterism.expressions.parts_for_spark import PartForSpark
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.expressions.types import name_of
+from asterism.streams.data_streams import BroadcastStream, DataStream, Stream, StreamWithoutKey
 from asterism.streams.hosts import EMBEDDED
 from asterism.streams.key_expressions import key_parts
 from asterism.streams.keyed_stream import (
@@ -66,24 +67,46 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
             kind = table.schema.field(name).type
             if not _has_order(kind):
                 raise no_order(name, name_of(kind))
-        self._check_time()
-
-    def _check_time(self) -> None:
-        kind = None if self.time is None else self.df.schema.field(self.time).type
-        is_integer = kind is not None and pa.types.is_int64(kind)
-        if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-            raise no_time(str(self.time), name_of(kind))
-        check_times(self, is_integer=is_integer)
-        check_partitions(self, self.df.column_names)
-        for name in self.watermark_by:
-            kind = self.df.schema.field(name).type
-            if not (pa.types.is_integer(kind) or _is_string(kind) or pa.types.is_date(kind)):
-                raise no_partition(name, name_of(kind))
+        _check_time(self)
 
     def __repr__(self) -> str:
         if self.live:
             return f"{KeyedStream.__name__}({', '.join(self.df.column_names)}; key={self.keys!r}, time={self.time!r})"
         return f"{KeyedStream.__name__}({self.df.num_rows:,} events, key={self.keys!r}, time={self.time!r})"
+
+
+class _ArrowStreamWithoutKey(StreamWithoutKey[pa.Table]):
+    host = EMBEDDED
+    live = False
+    """see :class:`ArrowKeyedStream`"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "live", is_schema(self.df))
+        table = table_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        object.__setattr__(self, "batch", lambda events: batch_table(events, table.schema))
+        self.set_events(table, table.column_names)
+        _check_time(self)
+
+
+class ArrowDataStream(_ArrowStreamWithoutKey, DataStream[pa.Table]):
+    """A data stream of a table."""
+
+
+class ArrowBroadcastStream(_ArrowStreamWithoutKey, BroadcastStream[pa.Table]):
+    """A broadcast stream of a table."""
+
+
+def _check_time(stream: Stream) -> None:
+    kind = None if stream.time is None else stream.df.schema.field(stream.time).type
+    is_integer = kind is not None and pa.types.is_int64(kind)
+    if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+        raise no_time(str(stream.time), name_of(kind))
+    check_times(stream, is_integer=is_integer)
+    check_partitions(stream, stream.df.column_names)
+    for name in stream.watermark_by:
+        kind = stream.df.schema.field(name).type
+        if not (pa.types.is_integer(kind) or _is_string(kind) or pa.types.is_date(kind)):
+            raise no_partition(name, name_of(kind))
 
 
 def _key_column(columns: pa.Schema, part: PartForSpark) -> Callable[[pa.Table], pa.ChunkedArray]:

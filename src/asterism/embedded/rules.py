@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.time import DAY, micros
 from asterism.embedded.batches import check_live, check_table, is_live, opened
-from asterism.embedded.tables import Outputs, run_key_groups, write
+from asterism.embedded.tables import KEY_GROUPS, Outputs, run_key_groups, write
 from asterism.files.file_systems import is_path
 from asterism.live.live_input import MILLISECOND
 from asterism.live.live_options import LiveOptions
@@ -37,9 +37,6 @@ from asterism.streams.run_options import RunOptions
 if TYPE_CHECKING:
     from asterism.live.engine import LiveEngine
     from asterism.live.rule_sets import LiveRuleSets
-
-KEY_GROUPS = 32
-"""The default, as of a DataFrame of Spark: a rule that fails is disabled in one key group."""
 
 
 @dataclass(frozen=True)

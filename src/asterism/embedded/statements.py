@@ -16,6 +16,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from asterism.arguments import expect_string
 from asterism.columns.internal import internal
 from asterism.columns.time import MILLISECONDS
+from asterism.embedded.databases import database
 from asterism.embedded.events import table_of
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
 from asterism.operators.stream_operator import StreamOperator
@@ -68,7 +69,7 @@ def sql(
     # The zone of a table without times of a zone says nothing.
     kinds = [kind for rows in named.values() if isinstance(rows, pa.Table) for kind in rows.schema.types]
     zones = [str(kind.tz) for kind in kinds if pa.types.is_timestamp(kind) and kind.tz is not None]
-    with _database(zones[0] if zones else "UTC") as connection:
+    with database(zones[0] if zones else "UTC") as connection:
         run = _DuckDBStatementRun(connection, max_out_of_orderness, statement, named, options, search)
         run.run_parts(statement.clauses, _no_call)
         return run.table(run.whole())
@@ -76,22 +77,6 @@ def sql(
 
 def _no_call(part: Any) -> Any:
     raise AssertionError("a statement over Arrow tables has no calls of operators")
-
-
-def _database(zone: str) -> duckdb.DuckDBPyConnection:
-    """A database that can only read the tables that it is given."""
-    connection = duckdb.connect(":memory:")
-    try:
-        connection.execute("SET TimeZone = '" + zone.replace("'", "''") + "'")
-    except duckdb.Error:
-        connection.close()
-        raise StreamDefinitionError(
-            f"DuckDB does not know the time zone {zone!r:.60}", hint="a zone with a name, such as Europe/Berlin"
-        ) from None
-    connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    return connection
 
 
 class _DuckDBStatementRun(StatementRun):

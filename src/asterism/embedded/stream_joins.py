@@ -15,7 +15,6 @@ from asterism.joins.conditions import JoinConditions
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator
 from asterism.live.live_options import LiveOptions
-from asterism.operators.multiple_input import Wire
 from asterism.operators.sink_functions import Sink
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
@@ -54,10 +53,7 @@ class ArrowJoin:
             )
         self._live = True in live
         self._tables = {name: stream.df for name, stream in streams.items()}
-        self._wires = {
-            name: wire_of(stream) if self._live else Wire(stream.df.schema, tuple(stream.keys), stream.time)
-            for name, stream in streams.items()
-        }
+        self._wires = {name: wire_of(stream) for name, stream in streams.items()}
         self.operator = self._operator([])
 
     def _operator(self, late: Collection[str]) -> JoinOperator | MultiJoinOperator:

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect
+from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
-from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing, sorted_arrival
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing, sorted_arrival, watermark_of_table
 from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
 
@@ -25,6 +26,8 @@ Outputs = dict[str, pa.Table]
 """The rows of each output."""
 _ROWS = 1_000_000
 """The number of events in a call of an operator."""
+KEY_GROUPS = 32
+"""The default, as of a DataFrame of Spark: operators and rules see their key group."""
 _Parts = defaultdict[str, list[pa.Table]]
 
 
@@ -82,6 +85,64 @@ def run_key_groups(
                 for result in operator.slices(store, arrivals, moment):
                     _add(rows, result.outputs)
     return _whole(operator, rows)
+
+
+def run_instances(
+    operator: Operator, tables: Mapping[str, pa.Table], hashes: Mapping[str, Ints], key_groups: int
+) -> Outputs:
+    """The rows of all outputs of an operator, each key group of which is an instance, as Spark runs it.
+
+    :param tables: that of each input, whose rows may be in any order
+    :param hashes: for each row of an input the hash that determines its key group
+    """
+    now = time.time_ns() // 1000
+    end = END_OF_TIME if operator.processing_time else now
+    rows: _Parts = defaultdict(list)
+    operator.open()
+    with closing(operator):
+        inputs = {name: _grouped(operator, name, table, hashes[name] % key_groups) for name, table in tables.items()}
+        broadcast = any(operator.inputs[name].broadcast and events.num_rows for name, (events, _) in inputs.items())
+        used = [group for _, groups in inputs.values() for group in np.unique(groups).tolist()]
+        for group in range(key_groups) if broadcast else sorted(set(used)):
+            store, arrivals = MemoryStore(), _arrivals_of_group(operator, inputs, group)
+            for parts, moment in (
+                (arrivals, Now(processing_time=now, key_group=group)),
+                ([], Now(END_OF_TIME, end, key_group=group)),
+            ):
+                for result in operator.slices(store, parts, moment):
+                    _add(rows, result.outputs)
+    return _whole(operator, rows)
+
+
+def _grouped(operator: Operator, name: str, table: pa.Table, groups: Ints) -> tuple[pa.Table, Ints]:
+    """The prepared events of an input, sorted by key group and time, and their key groups; of a broadcast input by time."""
+    events = _prepared(operator, name, table)
+    times = events.column(TIME).to_numpy()
+    order = np.argsort(times, kind="stable") if operator.inputs[name].broadcast else np.lexsort((times, groups))
+    return events.take(pa.array(order)), groups[order]
+
+
+def _arrivals_of_group(operator: Operator, inputs: Mapping[str, tuple[pa.Table, Ints]], group: int) -> list[Arrival]:
+    """What a key group gets: its elements, and watermarks before their last time. Inputs without a time come first, and
+    broadcast inputs before keyed ones.
+    """
+    ranked = sorted(inputs, key=lambda name: not operator.inputs[name].broadcast)
+    parts = {}
+    for name in ranked:
+        events, groups = inputs[name]
+        if not operator.inputs[name].broadcast:
+            begin, stop = np.searchsorted(groups, [group, group + 1]).tolist()
+            events = events.slice(begin, stop - begin)
+        if events.num_rows:
+            parts[name] = events
+    lasts = [events.column(TIME)[-1].as_py() for name, events in parts.items() if operator.inputs[name].timed]
+    last = max((time for time in lasts if time != NO_TIME), default=None)
+    arrivals = []
+    for name in ranked:
+        passed = last is not None or name != max(parts, key=ranked.index)
+        watermark = watermark_of_table(operator.inputs[name], last, passed)
+        arrivals.append(Arrival(name, parts.get(name), watermark))
+    return arrivals
 
 
 def run_inputs(operator: Operator, tables: Mapping[str, pa.Table]) -> Outputs:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from asterism.columns.time import BEFORE_TIME, NO_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.operators.state.state_store import StateStore
 
 EVENTS = "events"
@@ -107,6 +107,17 @@ def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
     same time.
     """
     return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
+
+
+def watermark_of_table(spec: InputSpec, time: int | None, passed: bool) -> int:
+    """The watermark of an input after rows of tables, which are sorted by time, then input.
+
+    :param time: that of the last row; None: it has none
+    :param passed: whether no element without a time follows in this input. Further rows may have the same time.
+    """
+    if spec.timed:
+        return BEFORE_TIME if time is None else max(time - 1, BEFORE_TIME)
+    return END_OF_TIME if passed else BEFORE_TIME
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -24,13 +25,13 @@ def host_of(events: object) -> str:
     return SPARK if is_of_spark(events) else EMBEDDED
 
 
-def keyed_stream_of(events: object) -> type:
-    """The class of a :class:`~asterism.streams.keyed_stream.KeyedStream` of these events."""
+def hosted_class(events: object, name: str) -> type:
+    """The class of the host of these events that is a stream of this name, such as ``KeyedStream``."""
     if is_of_spark(events):
-        stream: type = import_module("asterism.spark.host.keyed_stream").SparkKeyedStream
+        stream: type = getattr(import_module("asterism.spark.host.keyed_stream"), f"Spark{name}")
     else:
         with loading():
-            stream = import_module("asterism.embedded.keyed_stream").ArrowKeyedStream
+            stream = getattr(import_module("asterism.embedded.keyed_stream"), f"Arrow{name}")
     return stream
 
 
@@ -43,20 +44,26 @@ def module_of(host: str, name: str) -> Any:
         return import_module(f"{host}.{name}")
 
 
-def check_on_spark(what: str, stream: Any) -> None:
-    """Refuse an operation that only Spark hosts.
+def host_of_all(what: str, streams: Iterable[Any]) -> str:
+    """The host of streams that are processed together.
 
-    :param stream: a keyed stream, or anything else
-    :raises StreamDefinitionError: the stream is one of Arrow tables
+    :param what: what processes them, for the error
+    :raises StreamDefinitionError: they have several
     """
-    if getattr(stream, "host", SPARK) != SPARK:
-        raise needs_spark(what)
+    hosts = {stream.host for stream in streams}
+    if len(hosts) > 1:
+        raise StreamDefinitionError(
+            f"{what} has DataFrames of Spark and Arrow tables",
+            hint="spark.createDataFrame(table) makes a DataFrame; df.toArrow() makes a table",
+        )
+    host: str = hosts.pop()
+    return host
 
 
 def needs_spark(what: str) -> StreamDefinitionError:
     """The error for an operation over an Arrow table that only Spark hosts."""
     return StreamDefinitionError(
         f"{what} needs Spark",
-        "Over Arrow tables, without Spark, there are CEP, match_recognize, window and joins of streams.",
+        "Over Arrow tables, without Spark, there are CEP, match_recognize, window, joins and operators (connect).",
         'KeyedStream(spark.createDataFrame(table), key="user", time="ts")',
     )

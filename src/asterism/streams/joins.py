@@ -20,7 +20,7 @@ from asterism.joins.types import INNER, LEFT_OUTER
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.operators.multiple_input import Wire
 from asterism.operators.sink_functions import Sink
-from asterism.streams.hosts import module_of
+from asterism.streams.hosts import host_of_all, module_of
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_stream import Rows
 from asterism.streams.run_options import BeginOptions, RunOptions, check_use
@@ -195,13 +195,7 @@ class _StreamJoin(Generic[Rows]):
     ) -> None:
         check_use(key_groups, drain)
         self.key_groups, self.drain, self._late_outputs = key_groups, drain, late_outputs
-        hosts = {stream.host for stream in streams.values()}
-        if len(hosts) > 1:
-            raise StreamDefinitionError(
-                "a join has DataFrames of Spark and Arrow tables",
-                hint="spark.createDataFrame(table) makes a DataFrame; df.toArrow() makes a table",
-            )
-        module = module_of(hosts.pop(), "stream_joins")
+        module = module_of(host_of_all("a join", streams.values()), "stream_joins")
         self._hosted: HostedJoin = module.hosted_join(streams, build, conditions, key_groups, drain)
 
     @property

@@ -13,7 +13,7 @@ from asterism.columns.internal import check_not_internal
 from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 from asterism.spelling import PythonNames
-from asterism.streams.hosts import keyed_stream_of
+from asterism.streams.hosts import hosted_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +79,7 @@ class KeyedStream(Generic[Events], metaclass=PythonNames):
 
         def __new__(cls, df: Any = None, *arguments: Any, **options: Any) -> Any:
             """A stream of the host that takes these events."""
-            return object.__new__(keyed_stream_of(df) if cls is KeyedStream else cls)
+            return object.__new__(hosted_class(df, cls.__name__) if cls is KeyedStream else cls)
 
     def __post_init__(self) -> None:
         """Check the arguments; each host has the types of its columns."""

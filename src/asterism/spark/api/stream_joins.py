@@ -21,11 +21,11 @@ from asterism.spark.histories.plans import at_seam, history_of_inputs
 from asterism.spark.host.column_types import zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed, with_hint
 from asterism.spark.host.execution import OperatorOutputs
-from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use
 from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
+from asterism.streams.data_streams import Stream
 from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions

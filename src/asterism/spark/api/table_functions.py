@@ -25,10 +25,10 @@ from asterism.arguments import described, shown
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.row_patterns.statements import StatementTokens, word_of
-from asterism.spark.api.operators import connect
 from asterism.spark.host.chaining import has_upstream
-from asterism.spark.host.keyed_stream import BroadcastStream
+from asterism.streams.data_streams import BroadcastStream
 from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import connect
 
 TableFunction: TypeAlias = "type[StreamOperator] | Callable[..., StreamOperator]"
 """A subclass of StreamOperator, or a function that returns an operator: the parameters are the constants of a call."""
@@ -395,7 +395,8 @@ class CallRunner:
             start = next(each.start for each in call.arguments if (each.name or "").lower() == OUTPUT)
             problem = f"{call.name} has no output {output!r:.100}"
             raise ExpressionSyntaxError.at(problem, self.source, start, self._nearly(output, outputs))
-        return connect(operator, streams, **self.options).output(outputs[0] if output is None else output)
+        rows: DataFrame = connect(operator, streams, **self.options).output(outputs[0] if output is None else output)
+        return rows
 
     def _nearly(self, name: str, known: Iterable[str]) -> str:
         known = list(known)

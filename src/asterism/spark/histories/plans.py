@@ -28,10 +28,10 @@ from asterism.spark.histories.runner import (
 )
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME
 from asterism.spark.host.exchange import MILLISECOND
-from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.several_inputs import hash_columns, time_mode_of_inputs
 from asterism.spark.host.stateful import Use, group_column, hashed, mapped
 from asterism.spark.host.times import event_micros
+from asterism.streams.data_streams import Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 
@@ -61,7 +61,7 @@ def at_seam(stream: S, use: Use, name: str = EVENTS) -> S:
 
 def _history_of(stream: Stream, history: DataFrame | None, name: str) -> DataFrame:
     """The history with the columns of the stream; without one, it is empty."""
-    df = stream.df
+    df: DataFrame = stream.df
     if history is None:
         return df.sparkSession.createDataFrame([], df.schema)
     if isinstance(stream, KeyedStream) and stream.computes_keys:

@@ -16,7 +16,7 @@ from asterism.columns.groups import BUCKET
 from asterism.columns.internal import internal
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.matching.operator import CepOperator
-from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing, watermark_of_table
 from asterism.operators.state.state_store import MemoryStore
 from asterism.spark.host.exchange import GAUGES, METRICS, Batches, divided, gathered, results
 
@@ -189,12 +189,7 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
         events = prepared_rows(operator, name, number, rows)
         # The next rows may have the same time, or belong to the same input.
         passed = time is not None or number < inputs[-1]
-        if not in_order:
-            watermark = BEFORE_TIME
-        elif spec.timed:
-            watermark = BEFORE_TIME if time is None else time - 1
-        else:
-            watermark = END_OF_TIME if passed else BEFORE_TIME
+        watermark = watermark_of_table(spec, time, passed) if in_order else BEFORE_TIME
         elements.append(Arrival(name, events, watermark))
     return elements
 

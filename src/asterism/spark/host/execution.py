@@ -29,7 +29,6 @@ from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, holding_lease, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Seam, Use, output_of, unique_observation, unpacked
@@ -44,6 +43,7 @@ from asterism.spark.session.settings import (
     settings,
 )
 from asterism.spark.session.unwrapping import explained, unwrapping
+from asterism.streams.data_streams import Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import QueryHistory, RunOptions
 

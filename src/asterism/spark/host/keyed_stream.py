@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from asterism.columns.sort_keys import SortKey, no_order
-from asterism.columns.time import MILLISECONDS
 from asterism.errors import StreamDefinitionError
 from asterism.spark.host.chaining import has_upstream, is_watermarked
 from asterism.spark.host.column_types import check_collation, plain_columns
 from asterism.spark.host.computed_columns import with_keys
+from asterism.streams.data_streams import BroadcastStream, DataStream, Stream, StreamWithoutKey
 from asterism.streams.hosts import SPARK
 from asterism.streams.keyed_stream import (
     KeyedStream,
@@ -22,7 +20,6 @@ from asterism.streams.keyed_stream import (
     check_partitions,
     check_strings,
     check_times,
-    check_unit,
     no_key,
     no_partition,
     no_time,
@@ -65,53 +62,22 @@ class SparkKeyedStream(KeyedStream[DataFrame]):
         _check_partitions(self)
 
 
-@dataclass(frozen=True)
-class _WithoutKey:
-    df: DataFrame
-    time: str | None = None
-    max_out_of_orderness: timedelta = timedelta(0)
-    idle_after: timedelta | None = None
-    time_unit: str = MILLISECONDS
-    watermark_by: Sequence[str] = ()
+class _SparkStreamWithoutKey(StreamWithoutKey[DataFrame]):
+    host = SPARK
 
     def __post_init__(self) -> None:
-        check_unit(self.time_unit)
-        object.__setattr__(self, "df", plain_columns(self.df))
-        where = "in the broadcast stream" if isinstance(self, BroadcastStream) else "in the stream"
-        check_columns(self.df.columns, [] if self.time is None else [self.time], where)
+        df = plain_columns(self.df)
+        self.set_events(df, df.columns)
         _check_time(self)
         _check_partitions(self)
 
 
-class DataStream(_WithoutKey):  # docs/decisions/0101
-    """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has separate
-    state and timers.
-
-    The instance of an element follows from a hash of the columns that the operator reads, other than maps. It is the same when a
-    micro-batch is repeated. Equal elements have the same instance.
-
-    :param df: a streaming or a batch DataFrame
-    :param time, max_out_of_orderness, idle_after, time_unit, watermark_by: as for a :class:`KeyedStream`
-    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
-
-    Source: operators of a Flink ``DataStream`` that is not keyed.
-    """
+class SparkDataStream(_SparkStreamWithoutKey, DataStream[DataFrame]):
+    """A data stream of a DataFrame."""
 
 
-class BroadcastStream(_WithoutKey):
-    """Elements that every key group receives, such as rules, thresholds or slowly changing tables.
-
-    :param df: a streaming or a batch DataFrame
-    :param time: event-time column, of the types of :class:`KeyedStream`. An element takes effect exactly at its time, and
-        keyed events wait for the watermark of this input. None: an element takes effect in the micro-batch in which it
-        arrives, before the keyed events of that micro-batch.
-    :param max_out_of_orderness: as for a keyed stream
-    :param idle_after, time_unit, watermark_by: as for a keyed stream
-    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
-    """
-
-
-Stream = KeyedStream | DataStream | BroadcastStream
+class SparkBroadcastStream(_SparkStreamWithoutKey, BroadcastStream[DataFrame]):
+    """A broadcast stream of a DataFrame."""
 
 
 def partitioned_by(stream: Stream) -> tuple[str, ...]:
@@ -124,7 +90,7 @@ def idle_micros(stream: Stream) -> int | None:
     return None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
 
 
-def _check_time(stream: Stream | _WithoutKey) -> None:
+def _check_time(stream: Stream) -> None:
     time = stream.time
     kind = None if time is None else stream.df.schema[time].dataType
     if time is not None and not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.LongType):
@@ -132,7 +98,7 @@ def _check_time(stream: Stream | _WithoutKey) -> None:
     check_times(stream, is_integer=isinstance(kind, T.LongType))
 
 
-def _check_partitions(stream: Stream | _WithoutKey) -> None:
+def _check_partitions(stream: Stream) -> None:
     columns, df = stream.watermark_by, stream.df
     check_partitions(stream, df.columns)
     for name in columns:

@@ -17,10 +17,11 @@ from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
 from asterism.spark.host.column_types import arrow_schema, types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import DataStream, Stream, idle_micros, partitioned_by
+from asterism.spark.host.keyed_stream import idle_micros, partitioned_by
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.host.times import event_micros
+from asterism.streams.data_streams import DataStream, Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 
@@ -128,5 +129,6 @@ def together(
             F.lit(None).cast("long") if stream.time is None else event_micros(stream.df, stream.time, stream.time_unit)
         )
         times = time.alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
-        parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
+        part: DataFrame = stream.df.select(*place(name), *times, struct.alias(name))
+        parts.append(part)
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)

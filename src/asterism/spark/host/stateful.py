@@ -47,7 +47,7 @@ from asterism.spark.host.control_source import ControlSource, check_zone_of, ren
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import BEHIND, EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
-from asterism.spark.host.keyed_stream import Stream, idle_micros, partitioned_by
+from asterism.spark.host.keyed_stream import idle_micros, partitioned_by
 from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.times import EVENT_TIME as PARTITION_TIME
@@ -63,6 +63,7 @@ from asterism.spark.session.settings import (
 )
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.spark.session.worker import task
+from asterism.streams.data_streams import Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
 

@@ -1,0 +1,83 @@
+"""User-defined operators over Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import first_rows, group_codes
+from asterism.embedded.batches import check_table, is_live, wire_of
+from asterism.embedded.tables import KEY_GROUPS, run_instances, write
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope
+from asterism.operators.multiple_input import MultipleInputOperator
+from asterism.operators.sink_functions import Sink
+from asterism.operators.stream_operator import StreamOperator
+from asterism.streams.data_streams import DataStream, Stream
+from asterism.streams.keyed_stream import KeyedStream
+from asterism.streams.operators import check_co_partitioned
+from asterism.streams.run_options import RunOptions
+from asterism.text.printable import quoted_name
+
+
+def hosted_operator(
+    operator: StreamOperator,
+    streams: Mapping[str, Stream],
+    key_groups: int | None,
+    pages: int | None,
+    drain: bool,
+    co_partitioned: bool,
+) -> ArrowOperator:
+    """See :class:`asterism.streams.operators.HostedOperator`."""
+    return ArrowOperator(operator, streams, key_groups, co_partitioned)
+
+
+class ArrowOperator:
+    """An operator over tables. Results are computed each time they are read."""
+
+    def __init__(
+        self, operator: StreamOperator, streams: Mapping[str, Stream], key_groups: int | None, co_partitioned: bool
+    ) -> None:
+        self.operator = MultipleInputOperator(
+            operator, {name: wire_of(stream) for name, stream in streams.items()}, pages=1
+        )
+        self._streams = {name: streams[name] for name in self.operator.inputs}
+        self._key_groups = key_groups or KEY_GROUPS
+        if co_partitioned:
+            check_co_partitioned(not any(map(is_live, streams.values())), self.operator)
+
+    def rows(self, output: str) -> pa.Table:
+        return self._outputs()[output]
+
+    def run(self, sinks: Mapping[str, Sink], options: RunOptions) -> None:
+        options.check_of_table()
+        write(self.operator.output_schemas, self._outputs, sinks)
+
+    def _outputs(self) -> dict[str, pa.Table]:
+        for stream in self._streams.values():
+            check_table(stream)
+        tables = {name: stream.df for name, stream in self._streams.items()}
+        hashes = {name: _hashes(stream, self.operator.inputs[name].schema) for name, stream in self._streams.items()}
+        return run_instances(self.operator, tables, hashes, self._key_groups)
+
+
+def _hashes(stream: Stream, columns: pa.Schema) -> Ints:
+    """The hash by which an element has its key group, which is that of Spark.
+
+    :param columns: those that the operator reads
+    """
+    names = columns.names if isinstance(stream, DataStream) else stream.keys if isinstance(stream, KeyedStream) else []
+    hashed = [name for name in names if not pa.types.is_nested(columns.field(name).type)]
+    rows = stream.df.select(hashed)
+    if not hashed:
+        return np.zeros(stream.df.num_rows, np.int64)
+    codes, count = group_codes(rows)
+    scope, vectorized = Scope(rows.schema), Vectorized(rows.schema)
+    sql = f"xxhash64({', '.join(map(quoted_name, hashed))})"
+    vectorized.add(scope.resolve(scope.parse(sql), sql), sql)
+    (hashes,) = vectorized.evaluate(rows.take(pa.array(first_rows(codes, count))))
+    of_codes: Ints = hashes.to_numpy()
+    return of_codes[codes]
