@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from benchmarks import flink
+from benchmarks import flink, tables
 from benchmarks.joins import JOINS
 from benchmarks.multi_joins import CHAIN, MULTI
 from benchmarks.results import Result
@@ -212,6 +212,29 @@ def _batch(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "floor over the window query", floor, by_hand, less=True)
         found.value(name, "Flink", by_flink, "s")
         found.ratio(name, "times Flink", by_flink, seconds, target=5)
+
+
+def _tables_steps(size: str) -> list[Step]:
+    steps = []
+    for name in WORKLOADS:
+        for mode in tables.MODES:
+            warm_ups = str(WARM_UPS if mode == tables.SPARK else 1)
+            arguments = ("--size", size, "--workloads", name, "--modes", mode, "--warm-ups", warm_ups)
+            steps.append(Step(f"{name} {mode}", "benchmarks.tables", arguments))
+    return [*steps, _flink(size, "W5", flink.BATCH)]
+
+
+def _tables(records: Records, found: Found, size: str) -> None:
+    for name in WORKLOADS:
+        seconds = {mode: records.median(f"{name} {mode}", "seconds", mode=mode) for mode in tables.MODES}
+        ours = seconds[tables.ASTERISM]
+        found.value(name, "seconds", ours, "s")
+        found.value(name, "CPU", records.median(f"{name} {tables.ASTERISM}", "cpu_s"), "s")
+        found.ratio(name, "two threads over one", seconds[tables.ONE_THREAD], ours)
+        found.ratio(name, "times Spark's warm session", seconds[tables.SPARK], ours, target=1.5)
+        found.ratio(name, "times DuckDB", seconds[tables.DUCKDB], ours, target=2)
+        found.ratio(name, "times Polars", seconds[tables.POLARS], ours, target=2)
+        found.ratio(name, "times Flink", records.median(f"{name} {flink.BATCH}", "seconds"), ours, target=8)
 
 
 CLAUSES = tuple(name for name, workload in WORKLOADS.items() if workload.clause is not None)
@@ -508,6 +531,7 @@ ITEMS = {
             _large_batches,
         ),
         Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, checked=True),
+        Item("tables", "W1 to W5 without Spark, beside Spark, DuckDB, Polars and Flink.", _tables_steps, _tables),
         Item(
             "row_patterns",
             "MATCH_RECOGNIZE: W1 to W3, and tables without Spark.",

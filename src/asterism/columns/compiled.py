@@ -38,8 +38,9 @@ _compiled: list[Any] = []
 
 
 def compiled(function: _F) -> _F:
-    """Compile *function*, which other compiled functions call. The result is cached beside its file, or in the user's cache
-    folder; if neither is writable, every process compiles again, which a log message says once.
+    """Compile *function*, which other compiled functions call; called from Python, it releases the GIL. The result is cached
+    beside its file, or in the user's cache folder; if neither is writable, every process compiles again, which a log message says
+    once.
     """
     return _compiled_with(function, _nrt=True)  # not that of its caller
 
@@ -58,9 +59,9 @@ def inlined(function: _F) -> _F:
 
 def _compiled_with(function: _F, **options: Any) -> _F:
     try:
-        compiled = njit(cache=True, **options)(function)
+        compiled = njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:
-        compiled = njit(**options)(function)
+        compiled = njit(nogil=True, **options)(function)
         if not _finds_installed(compiled):
             _warn_of_no_cache()
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from asterism.arguments import shown
 from asterism.columns.event_files import read_events
 from asterism.columns.time import TIME_UNIT
+from asterism.embedded.lazy_events import LazyTable, lazy_source
 from asterism.errors import ColumnTypeError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 
@@ -44,26 +46,52 @@ def table_of(events: Any, time: str | None, time_unit: str, *, what: str = "even
     :raises StreamDefinitionError: they are nothing that can be read as a table, or reading them fails
     """
     table = _read(events, time, what, hint)
-    twice = next((name for name, count in Counter(table.column_names).items() if count > 1), None)
+    return _in_spark(table.schema, time_unit)[1](table)
+
+
+def events_of(events: Any, time: str | None, time_unit: str) -> pa.Table | LazyTable:
+    """:func:`table_of`, but of a source that can be read again, its events are not read yet."""
+    if isinstance(events, LazyTable):
+        return events
+    source = lazy_source(events, time)
+    if source is None:
+        return table_of(events, time, time_unit)
+    kinds, read = source
+    schema, convert = _in_spark(kinds, time_unit)
+    return LazyTable(schema, read, convert)
+
+
+def _in_spark(schema: pa.Schema, time_unit: str) -> tuple[pa.Schema, Callable[[pa.Table], pa.Table]]:
+    """The columns with the types that they have in Spark, and the conversion of a table with some of them.
+
+    :raises StreamDefinitionError: there are no columns, or two with the same name
+    """
+    twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
     if twice is not None:
         raise StreamDefinitionError(
-            f"two columns are named {twice!r:.100}", f"Columns: {', '.join(table.column_names):.1000}", "rename one"
+            f"two columns are named {twice!r:.100}", f"Columns: {', '.join(schema.names):.1000}", "rename one"
         )
-    if not table.num_columns:
+    if not schema.names:
         raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")
-    zones = (str(kind.tz) for kind in table.schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
+    zones = (str(kind.tz) for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
     zone = next(zones, "UTC")
-    columns = []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        kind = type_in_spark(field.type, zone)
-        try:
-            columns.append(column if column.type == kind else converted(column, kind))
-        except pa.ArrowException as error:
-            raise ColumnTypeError(
-                f'the column "{field.name}" of type {field.type} cannot be converted to {kind}', str(error)
-            ) from None
-    fields = [pa.field(name, column.type) for name, column in zip(table.column_names, columns, strict=True)]
-    return pa.table(columns, schema=pa.schema(fields, metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}))
+    metadata = {TIME_ZONE: zone, TIME_UNIT: time_unit}
+    fields = [pa.field(field.name, type_in_spark(field.type, zone)) for field in schema]
+
+    def convert(table: pa.Table) -> pa.Table:
+        columns = []
+        for field, column in zip(table.schema, table.columns, strict=True):
+            kind = type_in_spark(field.type, zone)
+            try:
+                columns.append(column if column.type == kind else converted(column, kind))
+            except pa.ArrowException as error:
+                raise ColumnTypeError(
+                    f'the column "{field.name}" of type {field.type} cannot be converted to {kind}', str(error)
+                ) from None
+        kinds = [pa.field(name, column.type) for name, column in zip(table.column_names, columns, strict=True)]
+        return pa.table(columns, schema=pa.schema(kinds, metadata=metadata))
+
+    return pa.schema(fields, metadata=metadata), convert
 
 
 def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from asterism.columns.sort_keys import SortKey, no_order
 from asterism.embedded.batches import batch_table
-from asterism.embedded.events import is_schema, table_of
+from asterism.embedded.events import events_of, is_schema
+from asterism.embedded.lazy_events import LazyTable
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -41,7 +42,7 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
     def __post_init__(self) -> None:
         self.check_definition()
         object.__setattr__(self, "live", is_schema(self.df))
-        table = table_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        table = events_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
         columns = table.schema
         order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
         times = [] if self.time is None else [self.time]
@@ -55,7 +56,10 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
                 table = table.append_column(name, values(table))
             return table
 
-        table = with_keys(table)
+        if isinstance(table, LazyTable):
+            table = table.with_computed(with_keys(columns.empty_table()).schema, computed)
+        else:
+            table = with_keys(table)
         object.__setattr__(self, "batch", lambda events: with_keys(batch_table(events, columns)))
         check_columns(table.column_names, names, "in the keyed stream")
         self.set_keys(table, names, computed=bool(parts))
@@ -70,7 +74,7 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
         _check_time(self)
 
     def __repr__(self) -> str:
-        if self.live:
+        if self.live or isinstance(self.df, LazyTable):
             return f"{KeyedStream.__name__}({', '.join(self.df.column_names)}; key={self.keys!r}, time={self.time!r})"
         return f"{KeyedStream.__name__}({self.df.num_rows:,} events, key={self.keys!r}, time={self.time!r})"
 
@@ -82,7 +86,7 @@ class _ArrowStreamWithoutKey(StreamWithoutKey[pa.Table]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "live", is_schema(self.df))
-        table = table_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        table = events_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
         object.__setattr__(self, "batch", lambda events: batch_table(events, table.schema))
         self.set_events(table, table.column_names)
         _check_time(self)

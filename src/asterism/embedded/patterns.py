@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from asterism.arguments import expect_options
 from asterism.embedded.batches import check_live, check_table, is_live, opened
-from asterism.embedded.tables import function_schema, run_table, write
+from asterism.embedded.tables import Outputs, function_schema, parts_of_pattern, selected, threads_of, whole, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
 from asterism.loading import loading
@@ -114,14 +114,31 @@ class ArrowPatternStream(PatternStream[pa.Table]):
 
     def _output(self, operator: CepOperator, projections: Mapping[str, Any], name: str) -> pa.Table:
         check_table(self.stream)
-        return run_table(operator, self.stream.df)[name]
+        return self._rows(operator)[name]
 
     def _run(
         self, operator: CepOperator, projections: Mapping[str, Any], sinks: Mapping[str, Sink], options: RunOptions
     ) -> None:
         options.check_of_table()
         check_table(self.stream)
-        write(operator.output_schemas, lambda: run_table(operator, self.stream.df), sinks)
+        write(operator.output_schemas, lambda: self._rows(operator), sinks)
+
+    def _reader(self, operator: CepOperator, output: str) -> pa.RecordBatchReader:
+        check_table(self.stream)
+        schema = operator.output_schemas[output]
+        batches = (batch for part in self._parts(operator) if output in part for batch in part[output].to_batches())
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _rows(self, operator: CepOperator) -> Outputs:
+        return whole(operator, self._parts(operator))
+
+    def _parts(self, operator: CepOperator) -> Iterator[Mapping[str, pa.Table]]:
+        def build() -> CepOperator:
+            with listed(checked(None), Purpose.TABLES):
+                return self._operator_for(operator.outputs, operator.process_spec, self.schema)
+
+        threads = threads_of(alone=not operator.calls_python)
+        return parts_of_pattern(operator, build, selected(self.stream.df, operator), threads=threads)
 
     def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:
         check_live(self.stream)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asterism.columns.time import MILLISECONDS
 from asterism.embedded.batches import check_table, only_of_schema, opened
-from asterism.embedded.events import is_schema, table_of
+from asterism.embedded.events import events_of, is_schema
 from asterism.embedded.tables import write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
@@ -75,7 +75,7 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
 
     def __init__(self, rows: Any, clause: Clause, key_groups: int | None, drain: bool, options: SearchOptions) -> None:
         super().__init__(key_groups, drain)
-        self.rows = table_of(rows, None, MILLISECONDS)
+        self.rows = events_of(rows, None, MILLISECONDS)
         with listed(checked(None), Purpose.TABLES):
             self._checked = check(clause, self.rows.schema)
         check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
@@ -100,7 +100,7 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         if self.stream is not None:
             check_table(self.stream)
         if output == LATE_ROWS:
-            return self.rows.slice(0, 0)
+            return self.rows.schema.empty_table()
         from asterism.row_patterns.result_rows import TableMatcher  # imports numba
 
         schema, needed = self._checked.rows.input, columns_read(self._checked)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from asterism.embedded.batches import check_live, check_table, is_live, opened, wire_of
-from asterism.embedded.tables import run_inputs, write
+from asterism.embedded.tables import Outputs, parts_of_inputs, selected, threads_of, whole, write
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.joins.conditions import JoinConditions
@@ -62,13 +63,19 @@ class ArrowJoin:
 
     def rows(self, late: Collection[str], output: str) -> pa.Table:
         self._check_tables()
-        return run_inputs(self._operator(late), self._tables)[output]
+        return self._outputs(late)[output]
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> None:
         self._check_tables()
         options.check_of_table()
         operator = self._operator(late)
-        write(operator.output_schemas, lambda: run_inputs(operator, self._tables), sinks)
+        write(operator.output_schemas, lambda: self._outputs(late), sinks)
+
+    def _outputs(self, late: Collection[str]) -> Outputs:
+        operator = self._operator(late)
+        tables = {name: selected(table, operator, name) for name, table in self._tables.items()}
+        parts = parts_of_inputs(operator, partial(self._operator, late), tables, threads=threads_of(alone=True))
+        return whole(operator, parts)
 
     def open(self, late: Sequence[str], options: LiveOptions, outputs: Sequence[str]) -> LiveEngine:
         for stream in self._streams.values():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing as closing_rows
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,11 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
+from asterism.embedded.lazy_events import LazyTable, SelectedEvents
+from asterism.embedded.parts import Workers, divided_rows
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
+from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing, sorted_arrival, watermark_of_table
 from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
@@ -29,15 +33,31 @@ _ROWS = 1_000_000
 KEY_GROUPS = 32
 """The default, as of a DataFrame of Spark: operators and rules see their key group."""
 _Parts = defaultdict[str, list[pa.Table]]
+KeyedOperator = TypeVar("KeyedOperator", bound=KeyGroupOperator)
 
 
-def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
-    """The rows of all outputs of a pattern over a table, whose rows may be in any order."""
+def parts_of_pattern(
+    operator: CepOperator, build: Callable[[], CepOperator], events: Any, *, threads: int
+) -> Iterator[Mapping[str, pa.Table]]:
+    """The rows of all outputs of a pattern over a table, whose rows may be in any order; part by part.
+
+    :param build: makes another such operator
+    :param events: a table, or :class:`~asterism.embedded.parts.LazyEvents`, with the columns that the operator reads
+    """
     now = Now(processing_time=time.time_ns() // 1000)
-    rows: _Parts = defaultdict(list)
-    with closing(operator):
-        prepared = _prepared(operator, EVENTS, events)
-        # One bucket, which has all keys; then the end of the table.
+    wants_late = operator.wants_late
+
+    def prepare(operator: CepOperator, name: str, chunk: pa.Table) -> pa.Table:
+        rows = operator.prepare(name, chunk)
+        seen = operator.pattern.sees(rows)
+        if wants_late:
+            seen |= rows.column(TIME).to_numpy() == NO_TIME
+        return rows if seen.all() else rows.filter(pa.array(seen))
+
+    def run(operator: CepOperator, read: Callable[[], Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+        rows: _Parts = defaultdict(list)
+        prepared = read()[EVENTS]
+        # One bucket, which has all keys; then the end of the part.
         state = operator.initial_table_state()
         for part in (prepared, prepared.slice(0, 0)):
             buckets = pa.array(np.zeros(part.num_rows, np.int64))
@@ -48,12 +68,28 @@ def run_table(operator: CepOperator, events: pa.Table) -> Outputs:
                 except StopIteration as end:
                     state = end.value
                     break
-    return _whole(operator, rows)
+        return {name: pa.concat_tables(tables) for name, tables in rows.items()}
+
+    schemas = {EVENTS: operator.inputs[EVENTS].prepared}
+    keys = _key_columns(schemas[EVENTS])
+    with (
+        Workers(operator, build, threads) as workers,
+        closing_rows(divided_rows(workers, {EVENTS: events}, prepare, schemas, keys)) as divided,
+    ):
+        yield from workers.map(run, divided.parts())
 
 
-def run_operator(operator: Operator, events: pa.Table) -> Outputs:
-    """The rows of all outputs of an operator with one input over a table, whose rows may be in any order."""
-    return run_inputs(operator, {EVENTS: events})
+def threads_of(*, alone: bool) -> int:
+    """The number of threads of a query, which is that of pyarrow: ``pyarrow.set_cpu_count``.
+
+    :param alone: whether no functions of the user are called, which need not be safe for threads
+    """
+    return int(pa.cpu_count()) if alone else 1
+
+
+def _key_columns(prepared: pa.Schema) -> list[str]:
+    """The columns of the key in prepared rows."""
+    return [name for name in prepared.names if name.startswith("k:") and name != "k:" + ONE_KEY]
 
 
 def run_key_groups(
@@ -145,26 +181,56 @@ def _arrivals_of_group(operator: Operator, inputs: Mapping[str, tuple[pa.Table, 
     return arrivals
 
 
-def run_inputs(operator: Operator, tables: Mapping[str, pa.Table]) -> Outputs:
-    """The rows of all outputs of an operator over a table for each of its inputs, whose rows may be in any order."""
+def parts_of_inputs(
+    operator: KeyedOperator, build: Callable[[], KeyedOperator], tables: Mapping[str, Any], *, threads: int
+) -> Iterator[Mapping[str, pa.Table]]:
+    """The rows of all outputs of an operator over a table for each of its inputs, whose rows may be in any order; part by part.
+
+    :param build: makes another such operator
+    :param tables: tables, or :class:`~asterism.embedded.parts.LazyEvents`, with the columns that the operator reads
+    """
     now = Now(processing_time=time.time_ns() // 1000, key_group=0)
     # As in a stream, functions see the time of the query, unless there are timers in processing time.
     end = Now(END_OF_TIME, END_OF_TIME if operator.processing_time else now.processing_time, key_group=0)
-    rows: _Parts = defaultdict(list)
-    operator.open()
-    with closing(operator):
+
+    def run(operator: KeyedOperator, read: Callable[[], Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+        rows: _Parts = defaultdict(list)
         store, prepared = MemoryStore(), {}
-        for name, table in tables.items():
-            events = _prepared(operator, name, table)
+        for name, events in read().items():
             if events.num_rows:
                 order = np.argsort(events.column(TIME).to_numpy(), kind="stable")
                 prepared[name] = events.take(pa.array(order))
-        if prepared:
-            last = max(events.column(TIME)[-1].as_py() for events in prepared.values())
-            arrivals = [Arrival(name, prepared.get(name), max(last - 1, BEFORE_TIME)) for name in tables]
-            for parts, moment in ((arrivals, now), ([], end)):
-                for result in operator.slices(store, parts, moment):
-                    _add(rows, result.outputs)
+        last = max(events.column(TIME)[-1].as_py() for events in prepared.values())
+        arrivals = [Arrival(name, prepared.get(name), max(last - 1, BEFORE_TIME)) for name in tables]
+        for parts, moment in ((arrivals, now), ([], end)):
+            for result in operator.slices(store, parts, moment):
+                _add(rows, result.outputs)
+        return {name: pa.concat_tables(some) for name, some in rows.items()}
+
+    def opened() -> KeyedOperator:
+        other = build()
+        other.open()
+        return other
+
+    schemas = {name: operator.inputs[name].prepared for name in tables}
+    operator.open()
+    keys = _key_columns(next(iter(schemas.values())))
+
+    def prepare(operator: KeyedOperator, name: str, chunk: pa.Table) -> pa.Table:
+        return operator.prepare(name, chunk)
+
+    with (
+        Workers(operator, opened, threads) as workers,
+        closing_rows(divided_rows(workers, tables, prepare, schemas, keys)) as divided,
+    ):
+        yield from workers.map(run, divided.parts())
+
+
+def whole(operator: Operator, parts: Iterable[Mapping[str, pa.Table]]) -> Outputs:
+    """The rows of all parts."""
+    rows: _Parts = defaultdict(list)
+    for part in parts:
+        _add(rows, part)
     return _whole(operator, rows)
 
 
@@ -188,6 +254,12 @@ def write(schemas: Mapping[str, pa.Schema], run: Callable[[], Outputs], sinks: M
     rows = run()
     for output, sink in of_outputs.items():
         sink(rows[output], 0)
+
+
+def selected(events: Any, operator: Operator, name: str = EVENTS) -> Any:
+    """The columns of events that an operator reads."""
+    names = operator.inputs[name].schema.names
+    return SelectedEvents(events, names) if isinstance(events, LazyTable) else events.select(names)
 
 
 def _prepared(operator: Operator, name: str, events: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from asterism.embedded.batches import check_live, check_table, is_live, opened
-from asterism.embedded.tables import function_schema, run_operator, write
+from asterism.embedded.tables import Outputs, function_schema, parts_of_inputs, selected, whole, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
 from asterism.operators.operator import EVENTS
@@ -80,12 +80,17 @@ class ArrowWindowedStream(WindowedStream[pa.Table]):
 
     def _single(self, build: Build, output: str, measures: Any = None) -> pa.Table:
         check_table(self.stream)
-        return run_operator(self._bound(build, measures), self.stream.df)[output]
+        return self._rows(build, self._bound(build, measures))[output]
 
     def _run(self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions) -> None:
         check_table(self.stream)
         options.check_of_table()
-        write(operator.output_schemas, lambda: run_operator(operator, self.stream.df), sinks)
+        write(operator.output_schemas, lambda: self._rows(build, operator), sinks)
+
+    def _rows(self, build: Build, operator: WindowOperator) -> Outputs:
+        events = {EVENTS: selected(self.stream.df, operator)}
+        # Triggers, evictors, assigners and functions may be those of the user, for which one thread is safe.
+        return whole(operator, parts_of_inputs(operator, partial(self._bound, build), events, threads=1))
 
     def _open(self, operator: WindowOperator, options: LiveOptions, names: Mapping[str, str]) -> LiveEngine:
         check_live(self.stream)

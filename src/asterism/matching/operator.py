@@ -237,6 +237,16 @@ class CepOperator(KeyGroupOperator):
         return replace(stored_page, keys=aligned(stored_page.keys, self.key_schema), events=events).to_bytes()
 
     @property
+    def calls_python(self) -> bool:
+        """Whether it calls functions of the user, of conditions or of matches."""
+        conditions = self.pattern.nfa.conditions
+        return (
+            self.function is not None
+            or any(output.function is not None for output in self.match_outputs.values())
+            or any(isinstance(condition, PythonCondition | IterativeCondition) for condition in conditions)
+        )
+
+    @property
     def wants_late(self) -> bool:
         return any(spec.kind is OutputKind.LATE for spec in self.outputs.values())
 

@@ -133,6 +133,23 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
         expect_strings(StreamDefinitionError, measures, "a measure must be an SQL string", 'select("COUNT(a.*) AS n")')
         return self._single(OutputSpec(_kind(output), measures=measures))
 
+    def to_reader(self, *measures: str, output: str = "matches") -> pa.RecordBatchReader:
+        """The rows of :meth:`select`, or without *measures* those of :attr:`matches` or :attr:`timed_out`, as a stream of Arrow.
+        They are computed while they are read, so that neither the table nor the result need to fit into memory.
+
+        :raises StreamDefinitionError: the events are a DataFrame of Spark, or an argument is invalid
+        """
+        expect_strings(
+            StreamDefinitionError, measures, "a measure must be an SQL string", 'to_reader("COUNT(a.*) AS n")'
+        )
+        spec = OutputSpec(_kind(output), measures=measures or None)
+        return self._reader(self._operator({output: spec}), output)
+
+    def _reader(self, operator: CepOperator, output: str) -> pa.RecordBatchReader:
+        raise StreamDefinitionError(
+            "only the results over a table without Spark have a reader", hint="df.toLocalIterator(), or run({...})"
+        )
+
     def process(
         self,
         function: MatchFunctionLike,

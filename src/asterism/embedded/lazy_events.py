@@ -1,0 +1,185 @@
+"""Events that are read again for each result, and of which only those columns are read that a query needs.
+
+These are files of Parquet, relations of DuckDB, datasets of pyarrow, and lazy frames of Polars. Everything else is read when the
+stream is made. See docs/decisions/0141.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.columns.event_files import as_in_spark, files_of
+from asterism.errors import AsterismError, StreamDefinitionError
+
+_ROWS = 2**17
+"""The number of rows of a batch."""
+Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+"""Reads some of the columns."""
+
+
+class LazyTable:
+    """Events that are not in memory. It has of a table what queries use.
+
+    :ivar schema: the columns with the types that they have in Spark
+    :param read: reads some columns, with the types of the source
+    :param convert: the conversion of a table of the source to the types of Spark
+    :param computed: further columns, which are computed from a table of all others
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        read: Batches,
+        convert: Callable[[pa.Table], pa.Table],
+        computed: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] | None = None,
+    ) -> None:
+        self.schema, self._read, self._convert, self._computed = schema, read, convert, dict(computed or {})
+
+    @property
+    def column_names(self) -> list[str]:
+        names: list[str] = self.schema.names
+        return names
+
+    @cached_property
+    def num_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches(self.column_names[:1]))
+
+    def with_computed(
+        self, schema: pa.Schema, columns: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]]
+    ) -> LazyTable:
+        """With further columns.
+
+        :param schema: that of all columns
+        """
+        return LazyTable(schema, self._read, self._convert, {**self._computed, **columns})
+
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Some columns, in memory."""
+        schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
+        return pa.Table.from_batches(self.batches(names), schema)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        return self.select([name]).column(0)
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns, batch by batch.
+
+        :raises StreamDefinitionError: reading fails
+        """
+        stored = [name for name in self.column_names if name not in self._computed]
+        # An expression may read any column; there is none if the query needs only others.
+        read = stored if any(name in self._computed for name in names) else [name for name in stored if name in names]
+        expected = pa.schema([self.schema.field(name) for name in names])
+        with _errors():
+            for batch in self._read(read or stored[:1]):
+                table = self._convert(pa.Table.from_batches([batch]))
+                for name, values in self._computed.items():
+                    if name in names:
+                        table = table.append_column(name, values(table))
+                table = table.select(names)
+                if not table.schema.equals(expected):
+                    raise StreamDefinitionError(
+                        "the types of the events have changed since the stream was made",
+                        f"Before: {_shown(expected)}\nNow: {_shown(table.schema)}",
+                        "make a new KeyedStream",
+                    )
+                yield from table.combine_chunks().to_batches()
+
+
+class SelectedEvents:
+    """Some columns of events that are not in memory."""
+
+    def __init__(self, events: LazyTable, names: Sequence[str]) -> None:
+        self._events, self._names = events, names
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self._events.batches(self._names)
+
+
+def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | None:
+    """The schema of a source, and what reads it; None: it is to be read at once.
+
+    :param time: the event-time column
+    :raises StreamDefinitionError: the source cannot be read
+    """
+    kind = f"{type(events).__module__}.{type(events).__name__}"
+    with _errors():
+        if isinstance(events, str | PathLike):
+            return _parquet(Path(events), time)
+        if kind == "duckdb._relation.DuckDBPyRelation" or kind.endswith("duckdb.DuckDBPyRelation"):
+            return events.limit(0).to_arrow_table().schema, lambda names: _of_relation(events, names)
+        if kind.startswith("polars.lazyframe."):
+            schema = events.head(0).collect().to_arrow().schema
+            return schema, lambda names: _of_lazy_frame(events, names)
+        if kind.startswith("pyarrow._dataset.") and hasattr(events, "scanner"):
+            return events.schema, lambda names: events.scanner(columns=list(names), batch_size=_ROWS).to_batches()
+    return None
+
+
+def _parquet(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
+    from pyarrow import parquet
+
+    if not path.exists():
+        return None  # the error is that of other files
+    kind, files = files_of(path)
+    if kind != "parquet":
+        return None
+    try:
+        schemas = [parquet.read_schema(file) for file in files]
+        schema = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
+    except pa.ArrowTypeError:
+        return None
+    if time in schema.names and pa.types.is_string(schema.field(time).type):
+        return None  # the values decide which type the times have
+
+    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        whole = pa.schema([schema.field(name) for name in names])
+        for file, own in zip(files, schemas, strict=True):
+            with parquet.ParquetFile(file) as opened:
+                there = [name for name in names if name in own.names]
+                for batch in opened.iter_batches(_ROWS, columns=there):
+                    nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
+                    columns = [
+                        (batch.column(field.name) if field.name in there else nothing).cast(field.type)
+                        for field in whole
+                    ]
+                    table = pa.table(columns, schema=whole)
+                    yield from as_in_spark(table, time).combine_chunks().to_batches()
+
+    return as_in_spark(schema.empty_table(), time).schema, read
+
+
+def _of_relation(relation: Any, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    reader: Iterable[pa.RecordBatch] = relation.project(quoted).to_arrow_reader(_ROWS)
+    return reader
+
+
+def _of_lazy_frame(frame: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    selected = frame.select(list(names))
+    frames = selected.collect_batches() if hasattr(selected, "collect_batches") else [selected.collect()]
+    for each in frames:
+        yield from each.to_arrow().to_batches(max_chunksize=_ROWS)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Errors of a source, of any class, in the block."""
+    try:
+        yield
+    except AsterismError:
+        raise
+    except Exception as error:
+        reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
+        raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)[:1000]

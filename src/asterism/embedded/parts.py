@@ -1,0 +1,283 @@
+"""Runs operators over tables in parts, which have separate keys, in several threads. See docs/decisions/0141.
+
+The events are prepared in chunks, divided by the hashes of their keys, and processed part by part. What is prepared is in memory
+or, if it is too large, in temporary files. The results of parts come in the order of parts, which depends on the events alone.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from asterism.embedded.memory import memory_of_tables
+from asterism.errors import LimitExceededError
+from asterism.operators.operator import Operator
+
+CHUNK = 2**18
+"""The number of events that are prepared at once."""
+BUCKETS = 64
+"""A part has the keys of some buckets, or of all."""
+ROWS_OF_PART = 2**17
+"""The least number of prepared events, over the number of parts, of a table that is divided."""
+_AHEAD = 2
+"""The number of results, over the number of threads, that are computed before they are asked for."""
+
+_Buckets = npt.NDArray[np.uint8]
+Tables = Mapping[str, pa.Table]
+"""For each input of an operator its prepared rows."""
+SomeOperator = TypeVar("SomeOperator", bound=Operator)
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class LazyEvents(Protocol):
+    """Events that are read when they are needed, some of their columns."""
+
+    def batches(self) -> Iterable[pa.RecordBatch]: ...
+
+
+class Workers(Generic[SomeOperator]):
+    """Threads, each of which uses an operator of its own.
+
+    :param build: makes a further operator
+    :param threads: the number of threads; 1: the caller computes everything, with *first*
+    """
+
+    def __init__(self, first: SomeOperator, build: Callable[[], SomeOperator], threads: int) -> None:
+        self._build, self._threads = build, threads
+        self._idle: queue.SimpleQueue[SomeOperator] = queue.SimpleQueue()
+        self._idle.put(first)
+        self._every = [first]
+        self._pool: ThreadPoolExecutor | None = None
+
+    def map(self, function: Callable[[SomeOperator, _Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+        """The results for all items, in their order. The first failure in this order is raised."""
+
+        def call(item: _Item) -> _Result:
+            with self._operator() as operator:
+                return function(operator, item)
+
+        waiting: deque[Future[_Result]] = deque()
+        rest = iter(items)
+        some = list(islice(rest, 2)) if self._threads > 1 else []
+        if len(some) < 2:  # threads would take longer
+            yield from map(call, [*some, *rest] if some else rest)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "asterism-tables")
+        try:
+            for items_now in (some, rest):
+                for item in items_now:
+                    waiting.append(self._pool.submit(call, item))
+                    if len(waiting) >= self._threads * _AHEAD:
+                        yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    @contextmanager
+    def _operator(self) -> Iterator[SomeOperator]:
+        try:
+            operator = self._idle.get_nowait()
+        except queue.Empty:
+            operator = self._build()
+            self._every.append(operator)
+        try:
+            yield operator
+        finally:
+            self._idle.put(operator)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """End the threads, and close all operators. After a failure, it is the first error that is raised."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        with ExitStack() as stack:
+            for operator in self._every:
+                if kind is not None:
+                    stack.enter_context(suppress(Exception))
+                stack.callback(operator.close)
+
+
+def chunks_of(events: Any) -> Iterator[pa.Table]:
+    """The rows of a table, or of LazyEvents, in tables of at most CHUNK rows."""
+    if isinstance(events, pa.Table):
+        yield from (events.slice(begin, CHUNK) for begin in range(0, max(events.num_rows, 1), CHUNK))
+        return
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in events.batches():
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= CHUNK:
+            yield from chunks_of(pa.Table.from_batches(waiting))
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def buckets_of(keys: pa.Table) -> _Buckets:
+    """The bucket of each row, from its key."""
+    if not keys.num_columns:
+        return np.zeros(keys.num_rows, np.uint8)
+    from asterism.columns.hashing import hash_keys  # imports numba
+
+    return (hash_keys(keys) >> np.uint64(58)).astype(np.uint8)
+
+
+class DividedRows:
+    """The prepared rows of the inputs of an operator, by the buckets of their keys.
+
+    :param schemas: those of the inputs
+    :param keys: the columns of the key
+    :param memory: the number of bytes that are kept in memory
+    """
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], keys: Sequence[str], memory: int) -> None:
+        self._schemas, self._keys, self._memory = schemas, keys, memory
+        self._chunks: dict[str, list[tuple[pa.Table, _Buckets | None]]] = {name: [] for name in schemas}
+        self._rows = self._bytes = 0
+        self._folder: TemporaryDirectory[str] | None = None
+        self._files: dict[tuple[str, int], pa.RecordBatchFileWriter] = {}
+
+    def add(self, name: str, rows: pa.Table, buckets: _Buckets | None) -> None:
+        """
+        :param buckets: those of the rows; None: not known yet
+        """
+        self._chunks[name].append((rows, buckets))
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        if self._bytes > self._memory:
+            self._write()
+
+    @property
+    def count(self) -> int:
+        """The number of parts."""
+        if self._folder is not None:
+            return BUCKETS
+        return next((count for count in (BUCKETS, 16, 4) if self._rows >= count * ROWS_OF_PART), 1)
+
+    def parts(self) -> Iterator[Callable[[], Tables]]:
+        """Functions that read the parts that have rows."""
+        if self._folder is not None:
+            self._write()
+            for writer in self._files.values():
+                writer.close()
+            for bucket in range(BUCKETS):
+                if any((name, bucket) in self._files for name in self._schemas):
+                    yield partial(self._read, bucket)
+            return
+        count = self.count
+        divided = {
+            name: [self._divided(rows, buckets, count) for rows, buckets in self._chunks.pop(name)]
+            for name in self._schemas
+        }
+        for number in range(count):
+            part = {
+                name: pa.concat_tables([parts[number] for parts in chunks] or [self._schemas[name].empty_table()])
+                for name, chunks in divided.items()
+            }
+            if any(rows.num_rows for rows in part.values()):
+                yield partial(dict, part)
+
+    def _read(self, bucket: int) -> Tables:
+        assert self._folder is not None
+        tables = {}
+        for name, schema in self._schemas.items():
+            tables[name] = schema.empty_table()
+            if (name, bucket) in self._files:
+                with pa.OSFile(str(self._path(name, bucket)), "rb") as file, pa.ipc.open_file(file) as reader:
+                    tables[name] = reader.read_all()
+                self._path(name, bucket).unlink()
+        return tables
+
+    def _path(self, name: str, bucket: int) -> Path:
+        assert self._folder is not None
+        return Path(self._folder.name, f"{list(self._schemas).index(name)}-{bucket}.arrow")
+
+    def _write(self) -> None:
+        """Write what is in memory to the files of its buckets."""
+        try:
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="asterism-")
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            for name, chunks in self._chunks.items():
+                for rows, buckets in chunks:
+                    for bucket, part in enumerate(self._divided(rows, buckets, BUCKETS)):
+                        if not part.num_rows:
+                            continue
+                        if (name, bucket) not in self._files:
+                            path = str(self._path(name, bucket))
+                            self._files[name, bucket] = pa.ipc.new_file(path, self._schemas[name], options=options)
+                        self._files[name, bucket].write_table(part.combine_chunks())
+                chunks.clear()
+        except OSError as error:
+            raise LimitExceededError(
+                "the events are too large for the memory, and cannot be written to temporary files",
+                str(error),
+                "TMPDIR names the folder for temporary files",
+            ) from error
+        self._bytes = 0
+
+    def _divided(self, rows: pa.Table, buckets: _Buckets | None, count: int) -> list[pa.Table]:
+        """The rows of each part, in their order."""
+        if count == 1:
+            return [rows]
+        known = buckets_of(rows.select(self._keys)) if buckets is None else buckets
+        parts = known // np.uint8(BUCKETS // count)
+        sorted_rows = rows.take(pa.array(np.argsort(parts, kind="stable")))
+        ends = np.cumsum(np.bincount(parts, minlength=count)).tolist()
+        return [sorted_rows.slice(begin, end - begin) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def close(self) -> None:
+        """Remove the files."""
+        for writer in self._files.values():
+            writer.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def divided_rows(
+    workers: Workers[SomeOperator],
+    sources: Mapping[str, Any],
+    prepare: Callable[[SomeOperator, str, pa.Table], pa.Table],
+    schemas: Mapping[str, pa.Schema],
+    keys: Sequence[str],
+) -> DividedRows:
+    """The prepared rows of all inputs.
+
+    :param prepare: prepares a chunk of an input
+    :param schemas: those of prepared rows
+    :param keys: the columns of the key in prepared rows
+    """
+    divided = DividedRows(schemas, keys, memory_of_tables())
+    try:
+        for name, source in sources.items():
+
+            def prepared(operator: SomeOperator, chunk: pa.Table, name: str = name) -> tuple[pa.Table, _Buckets | None]:
+                rows = prepare(operator, name, chunk)
+                many = chunk.num_rows == CHUNK  # there are more
+                return rows, buckets_of(rows.select(keys)) if many else None
+
+            for rows, buckets in workers.map(prepared, chunks_of(source)):
+                divided.add(name, rows, buckets)
+    except BaseException:
+        divided.close()
+        raise
+    return divided

@@ -1,0 +1,132 @@
+"""Events that are read when a result is computed: files of Parquet, relations of DuckDB, datasets, lazy frames of Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from asterism import CEP, KeyedStream, Pattern, interval_join, match_recognize
+from asterism.embedded.lazy_events import LazyTable
+from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from tests.embedded.cases import CASES, SECONDS, TRADES, two
+from tests.embedded.test_events import failing
+from tests.embedded.test_patterns import rows_of
+
+PLAIN = TRADES.drop_columns(["note"])
+
+
+def parquet_file(folder: Path) -> str:
+    path = folder / "trades.parquet"
+    pq.write_table(PLAIN, path, row_group_size=3)
+    return str(path)
+
+
+def parquet_files(folder: Path) -> Path:
+    """Of which one has another type, and one no column of the fees."""
+    parts = [PLAIN.slice(0, 3), PLAIN.slice(3, 3), PLAIN.slice(6)]
+    parts[1] = parts[1].set_column(0, "id", parts[1].column("id").cast(pa.int32()))
+    parts[2] = parts[2].drop_columns(["fee"])
+    for number, part in enumerate(parts):
+        pq.write_table(part, folder / f"{number}.parquet")
+    return folder
+
+
+def relation(folder: Path) -> Any:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection.read_parquet(parquet_file(folder))
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "a file": parquet_file,
+    "a folder": parquet_files,
+    "a relation": relation,
+    "a dataset": lambda folder: ds.dataset(parquet_file(folder)),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sources(name: str, tmp_path: Path) -> None:
+    """The results are those over the table."""
+    events = SOURCES[name](tmp_path)
+    stream = KeyedStream(events, key="upper(symbol) AS share", time="ts")
+    assert isinstance(stream.df, LazyTable)
+    assert stream.df.num_rows == 8
+    assert "share" in repr(stream)
+    found, expected = (
+        CEP.pattern(KeyedStream(rows, key="upper(symbol) AS share", time="ts"), two()) for rows in (events, PLAIN)
+    )
+    for _ in range(2):
+        assert in_order(found.matches) == in_order(expected.matches)
+    assert in_order(found.select("x.id + y.volume AS n")) == in_order(expected.select("x.id + y.volume AS n"))
+    assert found.matches.schema == expected.matches.schema
+    clause = "PARTITION BY symbol ORDER BY ts MEASURES A.price AS a PATTERN (A B) DEFINE B AS price < A.price"
+    assert in_order(match_recognize(events, clause).matches) == in_order(match_recognize(PLAIN, clause).matches)
+    joined, same = (
+        interval_join(
+            KeyedStream(rows, "symbol", "ts"), KeyedStream(PLAIN, "symbol", "ts"), SECONDS, prefix="q_"
+        ).results
+        for rows in (events, PLAIN)
+    )
+    assert in_order(joined) == in_order(same)
+
+
+def in_order(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))
+
+
+def test_only_columns_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[str]] = []
+    whole = LazyTable.batches
+    monkeypatch.setattr(LazyTable, "batches", lambda self, names: read.append(sorted(names)) or whole(self, names))
+    found = CEP.pattern(KeyedStream(parquet_file(tmp_path), key="symbol", time="ts"), two())
+    assert rows_of(found.select("y.volume AS v")) == [("b", 4), ("b", 6)]
+    assert read == [["price", "symbol", "ts", "volume"]]
+
+
+def test_readers(tmp_path: Path) -> None:
+    """The rows are those of the tables; a reader that is left early ends its query."""
+    found = CEP.pattern(KeyedStream(parquet_file(tmp_path), key="symbol", time="ts"), two())
+    for reader, table in (
+        (found.to_reader("x.id AS x"), found.select("x.id AS x")),
+        (found.to_reader(), found.matches),
+        (found.to_reader(output="timed_out"), found.timed_out),
+    ):
+        assert isinstance(reader, pa.RecordBatchReader)
+        assert reader.read_all().equals(table)
+    assert duckdb.sql("SELECT count(*) FROM reader").fetchall() == [(0,)]
+    reader = found.to_reader()
+    del reader
+
+
+def test_a_case_over_a_reader_of_pieces() -> None:
+    case = CASES["pairs"]
+    pieces = pa.RecordBatchReader.from_batches(TRADES.schema, iter(TRADES.to_batches(max_chunksize=3)))
+    assert case.expected is not None
+    assert sorted(rows_of(case.rows(case.results(pieces)))) == sorted(case.expected)
+
+
+def test_what_changes_or_fails(tmp_path: Path) -> None:
+    path = Path(parquet_file(tmp_path))
+    found = CEP.pattern(KeyedStream(path, key="symbol", time="ts"), two())
+    pq.write_table(PLAIN.set_column(3, "price", PLAIN.column("price").cast(pa.float32())), path)
+    assert rows_of(found.select("x.id AS x")) == [("b", 2), ("b", 4)]  # it is cast
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(StreamDefinitionError, match="the events cannot be read"):
+        found.select("x.id AS x")
+    with pytest.raises(StreamDefinitionError, match="the events cannot be read"):
+        KeyedStream(path, key="symbol", time="ts")
+    relation = duckdb.connect().sql("SELECT 1::BIGINT AS ts, CAST(x AS INTEGER) AS x FROM (VALUES ('1'), ('y')) AS t(x)")
+    with pytest.raises(StreamDefinitionError, match="Could not convert string 'y'"):
+        CEP.pattern(KeyedStream(relation, time="ts"), Pattern.begin("a").where("x > 0")).select("a.x AS x")
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'symbol'"):
+        KeyedStream(ds.dataset(parquet_file(tmp_path)), key="symbl")
+    with pytest.raises(StreamDefinitionError, match="cannot be read"):
+        KeyedStream(pa.RecordBatchReader.from_batches(pa.schema([("user", pa.string())]), failing()))
