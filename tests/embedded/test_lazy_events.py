@@ -123,7 +123,9 @@ def test_what_changes_or_fails(tmp_path: Path) -> None:
         found.select("x.id AS x")
     with pytest.raises(StreamDefinitionError, match="the events cannot be read"):
         KeyedStream(path, key="symbol", time="ts")
-    relation = duckdb.connect().sql("SELECT 1::BIGINT AS ts, CAST(x AS INTEGER) AS x FROM (VALUES ('1'), ('y')) AS t(x)")
+    relation = duckdb.connect().sql(
+        "SELECT 1::BIGINT AS ts, CAST(x AS INTEGER) AS x FROM (VALUES ('1'), ('y')) AS t(x)"
+    )
     with pytest.raises(StreamDefinitionError, match="Could not convert string 'y'"):
         CEP.pattern(KeyedStream(relation, time="ts"), Pattern.begin("a").where("x > 0")).select("a.x AS x")
     with pytest.raises(ColumnNotFoundError, match="did you mean 'symbol'"):
