@@ -51,6 +51,20 @@ TEXTS: dict[str, Callable[[], object]] = {
     "rule_with_keys": lambda: PatternProcessor.from_dict(
         {"id": "a", "version": 1, "eql": "sequence [any where true] by pid [any where true] by ppid"}
     ),
+    "rule_of_sample": lambda: PatternProcessor.from_dict(
+        {"id": "a", "version": 1, "eql": "sample by pid [any where true] [any where true]"}
+    ),
+    "rule_with_select": lambda: PatternProcessor.from_dict(
+        {"id": "a", "version": 1, "eql": "any where true", "select": [1]}
+    ),
+    "absent_at_both_ends": refused("sequence with maxspan=1m ![any where pid == 1] [any where true] ![any where true]"),
+    "flag_of_regex": refused('any where process.name regex "(?x)a b"'),
+    "nested_field": lambda: eql("any where user.nam == null", pa.table({"@timestamp": [1], "user": [{"name": "a"}]})),
+    "pipe_of_sample": refused("sample by pid [any where true] [any where true] | tail 1"),
+    "pipe_of_sequence": refused("sequence [any where true] [any where true] | filter pid == 1"),
+    "column_sample": lambda: eql(
+        "sample [any where true] [any where true]", EVENTS.append_column("sample", EVENTS["pid"])
+    ),
     "rule_with_pattern": lambda: PatternProcessor.from_dict(
         {"id": "a", "version": 1, "eql": "any where true", "pattern": {}}
     ),

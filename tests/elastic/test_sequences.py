@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism import eql
-from asterism.errors import ExpressionError, UnsupportedSyntaxError
+from asterism import eql, match_recognize
+from asterism.elastic.rules import clause_of_rule
+from asterism.elastic.samples import chosen
+from asterism.errors import ExpressionError
 from tests.reference.eql import Step, sequences
 
 EVENTS = st.lists(
@@ -24,63 +27,101 @@ KINDS = st.sampled_from(["a", "b", "c", "ab", "abc"])
 SEQUENCES = st.fixed_dictionaries(
     {
         "steps": st.lists(KINDS, min_size=2, max_size=4),
-        "absent": st.booleans(),
+        "absent": st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["x", "c", "ax"])), max_size=2),
         "until": st.none() | st.sampled_from(["x", "ax"]),
         "maxspan": st.none() | st.integers(1, 6),
         "keys": st.sampled_from(["none", "same", "different"]),
     }
 )
+Query = dict[str, Any]
 
 
-def written(query: dict[str, Any]) -> str:
+def steps_of(query: Query) -> list[tuple[str, str, bool]]:
+    """The events of a query: their kinds, their key, and whether they are absent."""
+    steps = [(kinds, "ppid" if number else "pid", False) for number, kinds in enumerate(query["steps"])]
+    for place, kinds in query["absent"]:
+        steps.insert(min(place, len(steps)), (kinds, "ppid", True))
+    return steps
+
+
+def written(query: Query) -> str:
     def event(kinds: str, by: str, sign: str = "[") -> str:
         listed = ", ".join(f'"{kind}"' for kind in kinds)
         return f"{sign}any where kind in ({listed})]" + (f" by {by}" if query["keys"] == "different" else "")
 
-    steps = [event(kinds, "ppid" if number else "pid") for number, kinds in enumerate(query["steps"])]
-    if query["absent"]:
-        steps.insert(-1, event("x", "ppid", "!["))
+    steps = " ".join(event(kinds, by, "![" if absent else "[") for kinds, by, absent in steps_of(query))
     by = " by pid" if query["keys"] == "same" else ""
     span = "" if query["maxspan"] is None else f" with maxspan={query['maxspan']}s"
     until = "" if query["until"] is None else f" until {event(query['until'], 'ppid')}"
-    return f"sequence{by}{span} {' '.join(steps)}{until}"
+    return f"sequence{by}{span} {steps}{until}"
 
 
-def step(query: dict[str, Any], kinds: str, by: str, *, absent: bool = False) -> Step:
+def step(query: Query, kinds: str, by: str, absent: bool = False) -> Step:
     name = {"none": None, "same": "pid", "different": by}[query["keys"]]
     return Step(lambda event: event["kind"] in kinds, lambda event: None if name is None else event[name], absent)
 
 
-@given(given_events=EVENTS, query=SEQUENCES)
-def test_sequences_are_those_of_the_reference(given_events: list[dict[str, Any]], query: dict[str, Any]) -> None:
-    query["maxspan"] = 5 if query["absent"] and query["maxspan"] is None else query["maxspan"]
+def in_time(given_events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     events, time = [], 0
     for number, event in enumerate(given_events):
         time += event["gap"]
         events.append({"number": number, "time": time, **event})
-    steps = [step(query, kinds, "ppid" if number else "pid") for number, kinds in enumerate(query["steps"])]
-    if query["absent"]:
-        steps.insert(-1, step(query, "x", "ppid", absent=True))
-    until = None if query["until"] is None else step(query, query["until"], "ppid")
-    expected = [[event["number"] for event in found] for found in sequences(events, steps, until, query["maxspan"])]
+    return events
+
+
+def table_of(events: list[dict[str, Any]]) -> pa.Table:
     columns = {name: pa.array([event[name] for event in events], pa.int64()) for name in ("number", "pid", "ppid")}
-    table = pa.table(
-        {
-            **columns,
-            "kind": pa.array([event["kind"] for event in events], pa.string()),
-            "time": pa.array([event["time"] * 1_000_000 for event in events], pa.timestamp("us", "UTC")),
-        }
+    times = pa.array([event["time"] * 1_000_000 for event in events], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {**columns, "kind": pa.array([event["kind"] for event in events], pa.string()), "@timestamp": times}
     )
-    rows = eql(written(query), table, time="time").to_pylist()
+
+
+def expected_of(query: Query, events: list[dict[str, Any]]) -> list[list[int]]:
+    steps = [step(query, *each) for each in steps_of(query)]
+    until = None if query["until"] is None else step(query, query["until"], "ppid")
+    return [[event["number"] for event in found] for found in sequences(events, steps, until, query["maxspan"])]
+
+
+def prepared(query: Query) -> None:
+    """Absent events need a time, and are at the beginning or at the end."""
+    if query["absent"] and query["maxspan"] is None:
+        query["maxspan"] = 5
+    steps = steps_of(query)
+    if steps[0][2] and steps[-1][2]:
+        query["absent"] = query["absent"][:1]
+
+
+@given(given_events=EVENTS, query=SEQUENCES)
+def test_sequences_are_those_of_the_reference(given_events: list[dict[str, Any]], query: Query) -> None:
+    prepared(query)
+    events = in_time(given_events)
+    rows = eql(written(query), table_of(events)).to_pylist()
     found: list[list[int]] = []
     for row in rows:
         if row["event_number"] == 1:
             found.append([])
         found[-1].append(row["number"])
-    assert sorted(found) == sorted(expected)
+    assert sorted(found) == sorted(expected_of(query, events))
     assert [events[numbers[-1]]["time"] for numbers in found] == sorted(
         events[numbers[-1]]["time"] for numbers in found
     )
+
+
+@given(given_events=EVENTS, query=SEQUENCES)
+def test_a_rule_finds_the_sequences_of_the_reference(given_events: list[dict[str, Any]], query: Query) -> None:
+    """Its clause has no copies of rows: keys that differ are compared with those of the first event."""
+    query["maxspan"] = query["maxspan"] or 5
+    prepared(query)
+    events = in_time(given_events)
+    clause = clause_of_rule(
+        written(query), ("LAST(event_1.number) AS first", f"event_{len(query['steps'])}.number AS last")
+    )
+    partition = clause.startswith("PARTITION BY")
+    head, _, rest = clause.partition("\n") if partition else ("", "", clause)
+    found = match_recognize(table_of(events), f"{head}\nORDER BY `@timestamp`\n{rest}").matches
+    pairs = [(numbers[0], numbers[-1]) for numbers in expected_of(query, events)]
+    assert sorted(zip(found["first"].to_pylist(), found["last"].to_pylist(), strict=True)) == sorted(pairs)
 
 
 def table(*kinds: str) -> pa.Table:
@@ -96,6 +137,37 @@ def table(*kinds: str) -> pa.Table:
         ('with maxspan=2s [any where kind == "a"] ![any where kind == "b"]', "axxxaxb", [0]),
         ('with maxspan=2s [any where kind == "a"] [any where kind == "b"]', "axbaxxb", [0, 2]),
         ('with maxspan=500ms [any where kind == "a"] [any where kind == "b"]', "ab", []),
+        # As in Elastic's description of pending sequences: the latest one of each state is kept.
+        ('[any where kind == "a"] [any where kind == "b"] [any where kind == "c"]', "aabbcc", [1, 2, 4]),
+        ('[any where kind == "a"] [any where kind == "b"] [any where kind == "c"]', "abaxbc", [2, 4, 5]),
+        # An event of until after the sequence does not matter, and one between its events does.
+        ('[any where kind == "a"] [any where kind == "b"] until [any where kind == "c"]', "abcacb", [0, 1]),
+        # Absent events: at the beginning, between events, several, and next to a single event.
+        ('with maxspan=2s ![any where kind == "x"] [any where kind == "a"]', "axaxbba", [0, 6]),
+        ('with maxspan=3s ![any where kind == "x"] [any where kind == "a"] [any where kind == "b"]', "xabxxxxab", []),
+        (
+            'with maxspan=3s ![any where kind == "x"] [any where kind == "a"] [any where kind == "b"]',
+            "abxccab",
+            [0, 1, 5, 6],
+        ),
+        (
+            'with maxspan=9s [any where kind == "a"] ![any where kind == "x"] [any where kind == "b"] '
+            '![any where kind == "y"] [any where kind == "c"]',
+            "axbcaybxcabyc",
+            [4, 6, 8],
+        ),
+        (
+            'with maxspan=9s [any where kind == "a"] ![any where kind == "x"] ![any where kind == "y"] '
+            '[any where kind == "b"]',
+            "axbaybab",
+            [6, 7],
+        ),
+        (
+            'with maxspan=2s [any where kind == "a"] ![any where kind == "b"] until [any where kind == "c"]',
+            "acxxab",
+            [0],
+        ),
+        ('[any where kind == "a"] [any where kind == "b"] | unique n % 4', "abxxabxabx", [0, 1, 7, 8]),
         ('[any where kind == "a"] [any where kind == "b"] | head 1', "abab", [0, 1]),
         ('[any where kind == "a"] [any where kind == "b"] | tail 1', "abab", [2, 3]),
     ],
@@ -109,18 +181,43 @@ def test_sequences_are_counted() -> None:
     assert eql(query, table(*"abab")).to_pylist() == [{"count": 2}]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        'sequence with maxspan=1s ![any where kind == "a"] [any where kind == "b"]',
-        'sequence with maxspan=1s [any where true] ![any where kind == "a"] [any where true] [any where true]',
-        "sample by kind [any where true] [any where true]",
-        "sequence [any where true] [any where true] | unique kind",
-    ],
-)
-def test_what_is_not_supported(query: str) -> None:
-    with pytest.raises(UnsupportedSyntaxError, match=r"not supported|supported only"):
-        eql(query, table("a"))
+def test_keys_of_different_types_are_compared_by_their_values() -> None:
+    events = pa.table({"@timestamp": [1, 2, 3], "pid": [10, 11, 12], "ppid": [10.0, 10.0, 11.5]})
+    query = "sequence [any where true] by pid [any where true] by ppid"
+    assert eql(query, events)["pid"].to_pylist() == [10, 11]
+    texts = events.set_column(2, "ppid", pa.array(["x", "10", "1"]))
+    assert eql(query, texts)["pid"].to_pylist() == [10, 11]
+
+
+SAMPLE = "sample by kind [any where n < 4] [any where n > 1]"
+
+
+def test_a_sample_has_a_different_event_for_each_item() -> None:
+    found = eql(SAMPLE, table(*"aabba"))
+    assert found.select(["sample", "event_number", "kind", "n"]).to_pylist() == [
+        {"sample": 1, "event_number": 1, "kind": "a", "n": 0},
+        {"sample": 1, "event_number": 2, "kind": "a", "n": 4},
+        {"sample": 2, "event_number": 1, "kind": "b", "n": 3},
+        {"sample": 2, "event_number": 2, "kind": "b", "n": 2},
+    ]
+    assert eql(SAMPLE + " | count", table(*"aabba")).to_pylist() == [{"count": 2}]
+    assert eql(SAMPLE, table(*"ab")).num_rows == 0
+    events = pa.table({"@timestamp": [1, 2, 3], "pid": [10, None, 12], "ppid": [1.0, 10.0, None]})
+    by = "sample [any where true] by pid [any where true] by ppid"
+    assert eql(by, events)["@timestamp"].to_pylist() == [1, 2]
+    assert eql(by.replace("by pid", "by ?pid").replace("by ppid", "by ?ppid"), events)["sample"].to_pylist() == [
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=4, unique=True), min_size=1, max_size=4))
+def test_a_sample_is_found_if_there_is_one(candidates: list[list[int]]) -> None:
+    ways = [way for way in product(*candidates) if len(set(way)) == len(way)]
+    found = chosen(candidates)
+    assert (tuple(found) in ways) if found is not None else not ways
 
 
 def test_an_event_does_not_follow_itself() -> None:

@@ -12,7 +12,7 @@ Event = dict[str, Any]
 @dataclass(frozen=True)
 class Step:
     """
-    :ivar absent: no such event may come before the next one, which is the last
+    :ivar absent: there is no such event, see :func:`has_no_absent_event`
     """
 
     matches: Callable[[Event], bool]
@@ -26,9 +26,9 @@ def sequences(
     """The sequences, in the order of their last events; *events* are in their order.
 
     An event that is late for a sequence, or that *until* matches, ends it. An event that belongs to a sequence does not end it.
+    Absent events do not change which sequences there are; they drop those that have been found.
     """
     wanted = [step for step in steps if not step.absent]
-    unwanted = next((step for step in steps if step.absent), None)
     kept: list[dict[Hashable, list[Event]]] = [{} for _ in wanted]
     found = []
     for event in events:
@@ -41,13 +41,37 @@ def sequences(
             if before is None or (before and maxspan is not None and event["time"] - before[0]["time"] > maxspan):
                 continue
             if number == len(wanted) - 1:
-                found.append([*before, event])
+                found.append((key, [*before, event]))
             else:
                 kept[number][key] = [*before, event]
-        for ending, levels in ((until, kept[:-1]), (unwanted, kept[len(wanted) - 2 : -1])):
-            if ending is not None and ending.matches(event):
-                for level in levels:
-                    chain = level.get(ending.key(event))
-                    if chain is not None and chain[-1] is not event:
-                        del level[ending.key(event)]
-    return found
+        if until is not None and until.matches(event):
+            for level in kept[:-1]:
+                chain = level.get(until.key(event))
+                if chain is not None and chain[-1] is not event:
+                    del level[until.key(event)]
+    return [chain for key, chain in found if has_no_absent_event(chain, key, events, steps, maxspan)]
+
+
+def has_no_absent_event(
+    chain: Sequence[Event], key: Hashable, events: Sequence[Event], steps: Sequence[Step], maxspan: int | None
+) -> bool:
+    """Whether no absent event is between the two events around it; if it is the first or the last step, within *maxspan*."""
+    place, taken = {id(event): number for number, event in enumerate(events)}, 0
+    for step in steps:
+        if not step.absent:
+            taken += 1
+            continue
+        for number, event in enumerate(events):
+            if not step.matches(event) or step.key(event) != key:
+                continue
+            if taken > 0 and number <= place[id(chain[taken - 1])]:
+                continue
+            if taken < len(chain) and number >= place[id(chain[taken])]:
+                continue
+            assert maxspan is not None
+            if taken == 0 and chain[-1]["time"] - event["time"] > maxspan:
+                continue
+            if taken == len(chain) and event["time"] - chain[0]["time"] > maxspan:
+                continue
+            return False
+    return True

@@ -227,3 +227,11 @@ def test_null_time_of_a_neutral_row() -> None:
     rows = pa.Table.from_pylist([{"k": "x", "ts": None, "c": "x", "v": 1}], SCHEMA)
     with pytest.raises(Exception, match="a time is NULL"):
         match_table(clause, rows)
+
+
+def test_a_condition_may_be_repeated() -> None:
+    """A bit that occurs twice in a conjunction, or in a disjunction, is one bit."""
+    for condition in ("c = 'b' AND c = 'b' AND v > A.v", "(c = 'b' OR c = 'b') AND v > A.v"):
+        row = current_row(f"MEASURES B.v AS v PATTERN (A X* B) DEFINE A AS c = 'a', B AS {condition}")
+        possible = row.possible("B", row.words(LETTERS).to_numpy())
+        assert possible.tolist() == [False, True, False, False, False], condition

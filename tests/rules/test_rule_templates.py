@@ -420,3 +420,30 @@ def test_a_string_is_compared_as_it_is(value: str) -> None:
     assert isinstance(literal, exp.Literal)
     assert literal.is_string
     assert literal.this == value
+
+
+def test_a_query_in_eql_has_parameters() -> None:
+    text = (
+        'sequence by user with maxspan=:time [any where name : (:glob, ":x")] [any where size > :limit and ok == :flag]'
+    )
+    parameters = {"time": "duration", "glob": "string", "limit": "number", "flag": "boolean"}
+    row = {"id": "a", "time": "90 seconds", "glob": 'c"\\*', "limit": -1.5, "flag": True}
+    item = {"id": "t", "parameters": parameters, "eql": text, "rows": [row]}
+    [rule] = expanded(item)
+    assert rule.item is not None
+    filled = 'maxspan=90s [any where name : ("c\\"\\\\*", ":x")] [any where size > -1.5 and ok == true]'
+    assert rule.item["eql"] == f"sequence by user with {filled}"
+    assert "WITHIN INTERVAL '90' SECOND" in str(good([item])[0].sql)
+
+
+def test_where_a_parameter_of_eql_or_sigma_cannot_be() -> None:
+    item = {"id": "t", "parameters": {"at": "timestamp"}, "rows": [{"id": "a", "at": 0}]}
+    [refused] = refusals({**item, "eql": "any where time > :at"})
+    assert "the parameter 'at' is a timestamp, which EQL cannot write" in refused
+    [refused] = refusals({**item, "eql": "any where time > :ta"})
+    assert "there is no parameter 'ta'" in refused
+    sigma = "title: x\nlogsource: {product: windows}\ndetection: {selection: {User: :at}, condition: selection}"
+    [refused] = refusals({**item, "sigma": sigma, "expires": ":at"})
+    assert "a Sigma rule cannot have the parameter :at" in refused
+    item = {**item, "sigma": sigma.replace(":at", "ann"), "expires": ":at", "rows": [{"id": "a", "at": 10**12}]}
+    assert good([item])[0].labels["title"] == "x"

@@ -6,23 +6,30 @@ Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Network, ip_network
+from ipaddress import ip_network
 
 import pyarrow as pa
 
 from asterism.elastic import syntax
-from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionSyntaxError,
+    PatternProcessorError,
+    UnknownFunctionError,
+    UnsupportedSyntaxError,
+)
 from asterism.text.printable import quoted_name
-from asterism.text.sql import ipv4_condition, number_literal, regex_text, text_literal
+from asterism.text.sql import network_condition, number_literal, regex_text, text_literal
 
 MAX_SQL = 20_000
 """The maximum number of characters of an expression in SQL."""
 CATEGORY = "event.category"
 """The field of the event category."""
-
+TIME = "@timestamp"
+"""The field of the event time."""
 
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "modulo": "%"}
 
@@ -34,15 +41,13 @@ class ConditionWriter:
     :param text: the query, for errors
     :param schema: the columns of the events; None: they are not known, and each field is a column, or a field of a STRUCT
     :param category: the field of the event category
+    :param prefix: what comes before each field, such as ``s1_0.``
     """
 
     text: str
     schema: pa.Schema | None = None
     category: str = CATEGORY
-
-    @property
-    def columns(self) -> Collection[str] | None:
-        return None if self.schema is None else self.schema.names
+    prefix: str = ""
 
     def event(self, query: syntax.EqlEventQuery) -> str:
         """An event query as a condition."""
@@ -92,21 +97,29 @@ class ConditionWriter:
 
     def has_field(self, node: syntax.EqlFieldName) -> bool:
         """Whether the events may have this field."""
-        return self.columns is None or node.name in self.columns or node.parts[0] in self.columns
+        return self.schema is None or self._parts_in(self.schema, node.parts) is not None
+
+    @staticmethod
+    def _parts_in(schema: pa.Schema, parts: tuple[str | int, ...]) -> list[str | int] | None:
+        """The name of the column and the fields in it. None: there is no such field."""
+        # The longest name of a column with dots, such as `process.name`, comes before the field of a STRUCT.
+        for length in range(len(parts), 0, -1):
+            name = ".".join(map(str, parts[:length]))
+            if name in schema.names and _has_fields(schema.field(name).type, parts[length:]):
+                return [name, *parts[length:]]
+        return None
 
     def _column(self, parts: tuple[str | int, ...], start: int) -> str:
-        names = [str(part) for part in parts]
-        if self.columns is not None:
-            # The longest name of a column with dots, such as `process.name`, comes before the field of a STRUCT.
-            for length in range(len(names), 0, -1):
-                if ".".join(names[:length]) in self.columns:
-                    return _path([".".join(names[:length]), *parts[length:]])
-            name, columns = ".".join(names), sorted(self.columns)
+        if self.schema is None:
+            return self.prefix + _path(parts)
+        found = self._parts_in(self.schema, parts)
+        if found is None:
+            name, columns = ".".join(map(str, parts)), sorted(self.schema.names)
             error = ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {self.text}")
             error.hint = error.hint or f"?{name} is NULL where there is no such column"
             error.position = start
             raise error
-        return _path(parts)
+        return self.prefix + _path(found)
 
     # ------------------------------------------------------------------ operators
 
@@ -184,8 +197,12 @@ class ConditionWriter:
         return f"{column} LIKE {text_literal(pattern.replace('*', '%').replace('?', '_'))}"
 
     def _regex(self, of: syntax.EqlNode, pattern: str, *, any_case: bool) -> str:
-        written = regex_text(f"^(?:{pattern})$", "i" if any_case else "")
-        return f"{self.operand(of)} RLIKE {text_literal(written)}"
+        # $ also matches before a line break at the end, hence the letter after the value. In Lucene, a dot is any letter.
+        try:
+            written = regex_text(f"^(?:{pattern})x$", "is" if any_case else "s")
+        except PatternProcessorError as error:
+            raise UnsupportedSyntaxError.at(error.message, self.text, of.start) from None
+        return f"CONCAT({self.sql(of)}, 'x') RLIKE {text_literal(written)}"
 
     # ------------------------------------------------------------------ functions
 
@@ -290,9 +307,7 @@ class ConditionWriter:
                 raise ExpressionSyntaxError.at(
                     f"{text!r:.60} is no network", self.text, argument.start, '"10.0.0.0/8"'
                 ) from None
-            if not isinstance(network, IPv4Network):
-                raise UnsupportedSyntaxError.at("networks of IPv6 are not supported", self.text, argument.start)
-            tests.append(ipv4_condition(self.operand(address), network))
+            tests.append(network_condition(self.operand(address), network))
         return _any_of(tests)
 
     def _wildcard(self, node: syntax.EqlFunctionCall) -> str:
@@ -321,6 +336,24 @@ def _literal(value: str | float | bool | None) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     return text_literal(value) if isinstance(value, str) else number_literal(value)
+
+
+def _has_fields(of: pa.DataType, parts: Sequence[str | int]) -> bool:
+    """Whether a value of this type may have these fields, one in the other."""
+    for part in parts:
+        if isinstance(part, int):
+            if not (pa.types.is_list(of) or pa.types.is_large_list(of)):
+                return False
+            of = of.value_type
+        elif pa.types.is_struct(of):
+            if of.get_field_index(part) < 0:
+                return False
+            of = of.field(part).type
+        elif pa.types.is_map(of):
+            of = of.item_type
+        else:
+            return False
+    return True
 
 
 def _path(parts: Sequence[str | int]) -> str:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from asterism.elastic import syntax
-from asterism.elastic.conditions import CATEGORY, ConditionWriter
+from asterism.elastic.conditions import CATEGORY, TIME, ConditionWriter
 from asterism.elastic.parsing import parse
+from asterism.elastic.samples import SampleItem, items_of
 from asterism.elastic.sequences import SequenceClause, sequence_clause
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
 
-TIME = "@timestamp"
-"""The field of the event time."""
 SEQUENCE, EVENT = "sequence", "event_number"
 """The columns of the events of sequences: the number of the sequence among those with its key, and that of the event in it."""
+STREAM = "a query over a stream"
+SAMPLE = "sample"
+"""The column of the events of samples, beside :data:`EVENT`: the number of the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +48,34 @@ class SequencePlan:
     writer: ConditionWriter
 
 
+@dataclass(frozen=True, slots=True)
+class SamplePlan:
+    """A sample."""
+
+    items: Sequence[SampleItem]
+    pipes: Sequence[syntax.EqlPipe]
+    writer: ConditionWriter
+
+
 def plan_of(
-    text: str, schema: pa.Schema | None, *, time: str = TIME, category: str = CATEGORY, copies: bool = True
-) -> EventPlan | SequencePlan:
+    text: str, schema: pa.Schema, *, time: str = TIME, category: str = CATEGORY
+) -> EventPlan | SequencePlan | SamplePlan:
     """
     :param schema, category: see :class:`~asterism.elastic.conditions.ConditionWriter`
     :param time: the column of the event time
-    :param copies: see :func:`~asterism.elastic.sequences.sequence_clause`
     :raises ExpressionError: the query is invalid or not supported
     """
     query = parse(text)
-    added = [name for name in (SEQUENCE, EVENT) if schema is not None and name in schema.names]
-    if added and isinstance(query.of, syntax.EqlSequence):
+    new = {syntax.EqlSequence: (SEQUENCE, EVENT), syntax.EqlSample: (SAMPLE, EVENT)}.get(type(query.of), ())
+    added = [name for name in new if name in schema.names]
+    if added:
         raise StreamDefinitionError(f"the events have a column {added[0]!r}, which the result adds", hint="rename it")
     writer = ConditionWriter(text, schema, category)
     if isinstance(query.of, syntax.EqlEventQuery):
         return EventPlan(writer.event(query.of), query.pipes, writer)
     if isinstance(query.of, syntax.EqlSample):
-        raise UnsupportedSyntaxError.at("samples are not supported", text, query.of.start)
-    of = sequence_clause(query.of, writer, copies=copies)
+        return SamplePlan(items_of(query.of, writer), query.pipes, writer)
+    of = sequence_clause(query.of, writer, time=time, copies=True)
     steps = [*query.of.steps, *([query.of.until] if query.of.until is not None else [])]
     relevant = " OR ".join(f"({writer.event(step.query)})" for step in steps)
     measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"INT(SUBSTRING(SPLIT_PART(CLASSIFIER(), '_', 1), 2)) AS {EVENT}"]
@@ -80,6 +91,10 @@ def number_of(pipe: syntax.EqlPipe) -> int:
     return number.value
 
 
-def unsupported_pipe(pipe: syntax.EqlPipe, text: str) -> UnsupportedSyntaxError:
-    """The error for a pipe that a sequence cannot have, or a stream."""
-    return UnsupportedSyntaxError.at(f"the pipe {pipe.name} is not supported here", text, pipe.start)
+def unsupported_pipe(pipe: syntax.EqlPipe, text: str, of: str) -> UnsupportedSyntaxError:
+    """The error for a pipe.
+
+    :param of: what cannot have it, such as ``a sequence``
+    """
+    hint = "filter the result" if of != STREAM else "a pipe other than filter needs all events: query a table"
+    return UnsupportedSyntaxError.at(f"{of} cannot have the pipe {pipe.name}", text, pipe.start, hint)

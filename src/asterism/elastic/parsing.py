@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
 from asterism.elastic import syntax
@@ -57,6 +58,39 @@ def parse(text: str) -> syntax.EqlQuery:
     (EqlPipe(name='head', arguments=(EqlLiteral(value=1),)),)
     """
     return _EqlParser(text).query()
+
+
+def parts_at_parameters(text: str) -> tuple[str, ...]:
+    """A text of a template, of which every second part is the name of a parameter. A parameter stands for an operand.
+
+    :raises ExpressionSyntaxError: the text has other characters than a query
+
+    >>> parts_at_parameters('process where name : (:one, ":no") and pid > :limit')
+    ('process where name : (', 'one', ', ":no") and pid > ', 'limit', '')
+    """
+    tokens, parts, end = _EqlParser(text).tokens, [], 0
+    before = _EqlToken("sign", "", 0)
+    for token, name in pairwise(tokens):
+        is_operand = (before.kind != "sign" and before.text.lower() not in _KEYWORDS) or before.text in (")", "]")
+        if token.text == ":" and name.kind == "name" and name.start == token.start + 1 and not is_operand:
+            parts += [text[end : token.start], name.text]
+            end = name.start + len(name.text)
+        before = token
+    return (*parts, text[end:])
+
+
+def literal(value: str | float | bool) -> str:
+    r"""A value as it is written in a query.
+
+    >>> print(literal('say "*"\\'), literal(True), literal(-1.5))
+    "say \"*\"\\" true -1.5
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return repr(value)
+    escapes = {letter: f"\\{name}" for name, letter in _ESCAPES.items() if letter != "'"}
+    return '"' + "".join(escapes.get(letter, letter) for letter in value) + '"'
 
 
 class _EqlParser:

@@ -15,7 +15,12 @@ where ``w1_0`` is a row that is like neither event, and for three
 where ``s2_1`` is also like the first event, which begins a later sequence, and so is ``t2_1``. Branches that no row can take,
 because two events have the same condition or another category, are left out.
 
-See docs/decisions/0140.
+Absent events do not change which sequences there are: a sequence is dropped if such an event comes between the two events around
+it; after its last event, within maxspan of its first one; or before its first event, within maxspan of its last one. In the last
+case, a match begins with the first row of that time, ``{- lead* -} s1_0 ...``, because the condition of its last event says that
+the row before the match is earlier. So each sequence is found once.
+
+See docs/decisions/0140 and 0147.
 
 Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html#eql-sequences, and
 https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how-sequence-queries-handle-matches
@@ -24,11 +29,13 @@ https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import pyarrow as pa
+
 from asterism.elastic import syntax
-from asterism.elastic.conditions import ConditionWriter
+from asterism.elastic.conditions import TIME, ConditionWriter
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
 from asterism.text.printable import quoted_name
 
@@ -49,6 +56,20 @@ def no_columns_of_copies(columns: Sequence[str]) -> None:
             )
 
 
+def common_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type in which keys of these types are compared: 10 and 10.0 are equal.
+
+    >>> common_type([pa.int32(), pa.float32()]), common_type([pa.int64(), pa.string()])
+    (DataType(double), DataType(string))
+    """
+    if len(set(types)) == 1:
+        return types[0]
+    if all(map(pa.types.is_integer, types)):
+        return pa.int64()
+    is_number = [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in types]
+    return pa.float64() if all(is_number) else pa.string()
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceClause:
     """A sequence as the parts of a clause.
@@ -56,15 +77,19 @@ class SequenceClause:
     :ivar keys: the expressions of PARTITION BY
     :ivar pattern: the text in the parentheses of PATTERN
     :ivar definitions: the conditions, by variable
+    :ivar events: the variables of each event
     :ivar maxspan: the time of WITHIN; None: there is none
+    :ivar copies: if the keys differ between the events: the keys, as texts, of each copy of a row; see :data:`COPY`
+    :ivar skip: what AFTER MATCH says
     """
 
     keys: Sequence[str]
     pattern: str
     definitions: dict[str, str]
+    events: Sequence[Sequence[str]]
     maxspan: timedelta | None
     copies: Sequence[Sequence[str]] = ()
-    """If the keys differ between the events: the keys, as texts, of each copy of a row; see :data:`COPY`."""
+    skip: str = "SKIP TO NEXT ROW"
 
     def text(self, time: str | None, measures: Sequence[str] = (), rows: str = "ONE ROW PER MATCH") -> str:
         """The clause.
@@ -75,37 +100,47 @@ class SequenceClause:
         lines = [f"PARTITION BY {', '.join(self.keys)}"] if self.keys else []
         lines += [f"ORDER BY {quoted_name(time)}"] if time is not None else []
         lines += [f"MEASURES {', '.join(measures)}"] if measures else []
-        lines += [rows, "AFTER MATCH SKIP TO NEXT ROW", f"PATTERN ({self.pattern})"]
+        lines += [rows, f"AFTER MATCH {self.skip}", f"PATTERN ({self.pattern})"]
         if self.maxspan is not None:
             lines.append(f"WITHIN {_interval(self.maxspan)}")
+        subsets = [f"event_{number} = ({', '.join(names)})" for number, names in enumerate(self.events, 1)]
+        if any("event_" in measure for measure in measures):
+            lines.append(f"SUBSET {', '.join(subsets)}")
         lines.append("DEFINE " + ",\n  ".join(f"{name} AS {sql}" for name, sql in self.definitions.items()))
         return "\n".join(lines)
 
 
-def sequence_clause(sequence: syntax.EqlSequence, writer: ConditionWriter, *, copies: bool = False) -> SequenceClause:
+def sequence_clause(
+    sequence: syntax.EqlSequence, writer: ConditionWriter, *, time: str = TIME, copies: bool = False
+) -> SequenceClause:
     """
-    :param copies: whether rows can be copied, see :data:`COPY`
+    :param time: the column of the event time
+    :param copies: whether rows can be copied, see :data:`COPY`. Otherwise keys that differ between the events are compared with
+        those of the first event, within the other keys
     :raises ExpressionError: a condition is invalid; UnsupportedSyntaxError: the sequence cannot be written as a clause
     """
     kinds = _kinds_of_keys(sequence, writer)
-    if len(kinds) > 1 and not copies:
+    if len(kinds) > 1 and not copies and sequence.maxspan is None:
         raise UnsupportedSyntaxError.at(
-            "keys that differ between the events are not supported in a rule",
+            "in a rule, keys that differ between the events need with maxspan",
             writer.text,
             sequence.start,
-            "asterism.eql(query, events) finds such sequences",
+            "sequence with maxspan=5m ...",
         )
-    return _SequenceWriter(sequence, writer, kinds).clause()
+    return _SequenceWriter(sequence, writer, kinds, time, copies).clause()
 
 
 def _kinds_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
     """The keys of the events in SQL, each once."""
     steps = [*sequence.steps, *([sequence.until] if sequence.until is not None else [])]
-    return list(dict.fromkeys(_keys_of(sequence, step, writer) for step in steps))
+    return list(dict.fromkeys(keys_of(sequence, step, writer) for step in steps))
 
 
-def _keys_of(sequence: syntax.EqlSequence, step: syntax.EqlStep, writer: ConditionWriter) -> tuple[str, ...]:
-    return tuple(writer.operand(node) for node in (*sequence.by, *step.by))
+def keys_of(
+    query: syntax.EqlSequence | syntax.EqlSample, step: syntax.EqlStep, writer: ConditionWriter
+) -> tuple[str, ...]:
+    """The keys of an event in SQL."""
+    return tuple(writer.operand(node) for node in (*query.by, *step.by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,49 +163,63 @@ class _SequenceWriter:
     sequence: syntax.EqlSequence
     writer: ConditionWriter
     kinds: Sequence[tuple[str, ...]]
+    time: str
+    copies: bool
     definitions: dict[str, str] = field(default_factory=dict)
     steps: list[_SequenceEvent] = field(default_factory=list)
     until: Sequence[str] = ()
-    ending: Sequence[str] = ()
-    """The absent events before the last event."""
+    absent: dict[int, list[str]] = field(default_factory=dict)
+    """The absent events, by the number of the events before them."""
     size: int = 0
 
     def clause(self) -> SequenceClause:
-        sequence, writer = self.sequence, self.writer
-        if sequence.steps[0].absent:
-            raise UnsupportedSyntaxError.at(
-                "an absent event at the beginning is not supported", writer.text, sequence.steps[0].start
-            )
-        are_copied = len(self.kinds) > 1
-        keys = [f"{KEY}{number}" for number in range(1, len(self.kinds[0]) + 1)] if are_copied else self.kinds[0]
-        until = [] if sequence.until is None else [self._condition(sequence.until)]
-        absent: list[str] = []
-        last = max(number for number, step in enumerate(sequence.steps) if not step.absent)
-        for number, step in enumerate(sequence.steps):
+        sequence = self.sequence
+        self.until = [] if sequence.until is None else [self._condition(sequence.until)]
+        keys = self._keys()
+        for step in sequence.steps:
             condition = self._condition(step)
-            if not step.absent:
-                self.steps.append(
-                    _SequenceEvent(condition, self._with_keys(condition, step, keys), step.query.category)
-                )
-            elif any(not later.absent for later in sequence.steps[number:last]):
-                # A later sequence that such an event ends does not replace this one.
-                raise UnsupportedSyntaxError.at(
-                    "an absent event is supported only before the last event, and at the end", writer.text, step.start
-                )
+            if step.absent:
+                self.absent.setdefault(len(self.steps), []).append(condition)
             else:
-                absent.append(condition)
-        is_absent_at_end = bool(absent) and sequence.steps[-1].absent
-        self.ending = [] if is_absent_at_end else absent
-        self.until = until
-        pattern = self._variable("s1_0", [self.steps[0].with_keys], [])
+                with_keys = self._with_keys(self._condition(step, is_first=not self.steps), step)
+                self.steps.append(_SequenceEvent(condition, with_keys, step.query.category))
+        leading, trailing = self.absent.get(0, []), self.absent.get(len(self.steps), [])
+        if leading and trailing:
+            raise UnsupportedSyntaxError.at(
+                "absent events both at the beginning and at the end are not supported",
+                self.writer.text,
+                sequence.start,
+                "two queries, one for each of them",
+            )
+        pattern = self._variable("s1_0", [self.steps[0].with_keys, *self._last(1)], [])
         if len(self.steps) > 1:
             pattern += f" {self._rest(1, 0)}"
-        if is_absent_at_end:
-            self.definitions["absent"] = " OR ".join(f"({condition})" for condition in [*absent, *until])
+        if leading:
+            pattern = f"{{- {self._variable('lead', [], leading)}* -}} {pattern}"
+        if trailing:
+            self.definitions["absent"] = " OR ".join(f"({condition})" for condition in trailing)
             self.definitions["gap"] = "TRUE"
             pattern += " {- gap*? -} [^absent]"
-        copies = self.kinds if are_copied else ()
-        return SequenceClause(keys, pattern, self.definitions, sequence.maxspan, copies)
+        copies = self.kinds if self._are_copied else ()
+        skip = "NO SKIP" if leading else "SKIP TO NEXT ROW"
+        return SequenceClause(keys, pattern, self.definitions, self._events(), sequence.maxspan, copies, skip)
+
+    @property
+    def _are_copied(self) -> bool:
+        return self.copies and len(self.kinds) > 1
+
+    def _keys(self) -> Sequence[str]:
+        if self._are_copied:
+            return [f"{KEY}{number}" for number in range(1, len(self.kinds[0]) + 1)]
+        return [keys[0] for keys in zip(*self.kinds, strict=True) if len(set(keys)) == 1]
+
+    def _events(self) -> list[list[str]]:
+        events: list[list[str]] = [[] for _ in self.steps]
+        for name in self.definitions:
+            number, _, way = name[1:].partition("_")
+            if name.startswith("s") and way:
+                events[int(number) - 1].append(name)
+        return events
 
     def _rest(self, own: int, later: int) -> str:
         """The pattern of what comes next.
@@ -188,10 +237,10 @@ class _SequenceWriter:
             )
         event, other = self.steps[own], self.steps[later]
         is_last = own + 1 == len(self.steps)
-        unwanted = [*(self.ending if is_last else []), *self.until]
+        unwanted = [*self.absent.get(own, []), *self.until]
         ways = []
         if is_last:
-            ways.append(self._variable(f"s{own + 1}_{later}", [event.with_keys], []))
+            ways.append(self._variable(f"s{own + 1}_{later}", [event.with_keys, *self._last(own + 1)], []))
         else:
             if event.condition != other.condition:
                 taken = self._variable(f"s{own + 1}_{later}", [event.with_keys], [other.condition])
@@ -205,6 +254,15 @@ class _SequenceWriter:
         waits = self._variable(f"w{own}_{later}", [], [event.condition, other.condition, *unwanted])
         return f"{{- {waits}* -}} " + (ways[0] if len(ways) == 1 else f"({' | '.join(ways)})")
 
+    def _last(self, number: int) -> list[str]:
+        """What the last event must satisfy if there are absent events at the beginning."""
+        if 0 not in self.absent or number < len(self.steps):
+            return []
+        assert self.sequence.maxspan is not None
+        time = quoted_name(self.time)
+        before = f"PREV(FIRST({time}))"
+        return [f"{before} IS NULL OR {before} < {time} - {_interval(self.sequence.maxspan)}"]
+
     def _variable(self, name: str, wanted: Sequence[str], unwanted: Sequence[str]) -> str:
         """Define a variable: a row like all of *wanted* and none of *unwanted*."""
         conditions = [f"({condition})" for condition in wanted]
@@ -212,21 +270,35 @@ class _SequenceWriter:
         self.definitions[name] = " AND ".join(conditions)
         return name
 
-    def _condition(self, step: syntax.EqlStep) -> str:
+    def _condition(self, step: syntax.EqlStep, *, is_first: bool = False) -> str:
+        """The condition of an event, also of its keys if they differ between the events."""
         condition = self.writer.event(step.query)
-        if len(self.kinds) == 1:
+        if len(self.kinds) == 1 or (is_first and not self.copies):
             return condition
-        return f"{COPY} = {self.kinds.index(_keys_of(self.sequence, step, self.writer))} AND ({condition})"
+        keys = keys_of(self.sequence, step, self.writer)
+        if self.copies:
+            return f"{COPY} = {self.kinds.index(keys)} AND ({condition})"
+        first = next(step for step in self.sequence.steps if not step.absent)
+        of_first = keys_of(self.sequence, first, replace(self.writer, prefix="s1_0."))
+        tests = [
+            f"{key} {'<=>' if _is_optional(node) else '='} {value}"
+            for key, value, node, kinds in zip(
+                keys, of_first, (*self.sequence.by, *step.by), zip(*self.kinds, strict=True), strict=True
+            )
+            if len(set(kinds)) > 1
+        ]
+        return " AND ".join([f"({condition})", *tests])
 
-    def _with_keys(self, condition: str, step: syntax.EqlStep, keys: Sequence[str]) -> str:
+    def _with_keys(self, condition: str, step: syntax.EqlStep) -> str:
         """The condition of an event, whose keys are not NULL unless they are optional."""
         nodes = (*self.sequence.by, *step.by)
-        needed = [
-            key
-            for key, node in zip(keys, nodes, strict=True)
-            if not (isinstance(node, syntax.EqlFieldName) and node.optional)
-        ]
+        keys = self._keys() if self._are_copied else keys_of(self.sequence, step, self.writer)
+        needed = [key for key, node in zip(keys, nodes, strict=True) if not _is_optional(node)]
         return " AND ".join([f"({condition})", *(f"{key} IS NOT NULL" for key in needed)])
+
+
+def _is_optional(node: syntax.EqlNode) -> bool:
+    return isinstance(node, syntax.EqlFieldName) and node.optional
 
 
 def _interval(duration: timedelta) -> str:

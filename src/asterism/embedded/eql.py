@@ -12,16 +12,20 @@ import pyarrow.compute as pc
 from asterism.columns.internal import internal
 from asterism.columns.time import MILLISECONDS
 from asterism.elastic import syntax
+from asterism.elastic.conditions import ConditionWriter
 from asterism.elastic.events import (
     EVENT,
+    SAMPLE,
     SEQUENCE,
     EventPlan,
+    SamplePlan,
     SequencePlan,
     number_of,
     plan_of,
     unsupported_pipe,
 )
-from asterism.elastic.sequences import COPY, KEY, no_columns_of_copies
+from asterism.elastic.samples import chosen
+from asterism.elastic.sequences import COPY, KEY, common_type, no_columns_of_copies
 from asterism.embedded.events import table_of
 from asterism.embedded.row_patterns import row_pattern_stream
 from asterism.errors import ExpressionTypeError
@@ -41,6 +45,8 @@ def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Ta
     if isinstance(plan, EventPlan):
         found = _where(table, plan.condition)
         return _piped(_in_time_order(found, time), plan) if plan.pipes else found
+    if isinstance(plan, SamplePlan):
+        return _samples(_in_time_order(table, time), plan)
     return _sequences(table, plan, time, options)
 
 
@@ -65,22 +71,54 @@ def _piped_sequences(events: pa.Table, plan: SequencePlan, time: str) -> pa.Tabl
                 order = order[: number_of(pipe)]
             case "tail":
                 order = order[max(len(order) - number_of(pipe), 0) :]
+            case "unique":
+                first = events.take(pa.array(starts[order]))
+                order = order[_first_rows(first, pipe, plan.writer).to_numpy()]
             case "count" if pipe is plan.pipes[-1]:
                 return pa.table({"count": pa.array([len(order)], pa.int64())})
             case _:
-                raise unsupported_pipe(pipe, plan.writer.text)
+                raise unsupported_pipe(pipe, plan.writer.text, "a sequence")
     rows = [np.arange(starts[at], ends[at]) for at in order]
     return events.take(pa.array(np.concatenate(rows) if rows else np.empty(0, np.int64)))
+
+
+def _samples(table: pa.Table, plan: SamplePlan) -> pa.Table:
+    """The events of the samples, which are in the order of their first events."""
+    keys = [_evaluated(table, item.keys) for item in plan.items]
+    types = [common_type([value.type for value in position]) for position in zip(*keys, strict=True)]
+    candidates: dict[tuple[Any, ...], list[list[int]]] = {}
+    for number, item in enumerate(plan.items):
+        mask = pc.fill_null(_mask(table, item.condition), False).to_numpy()
+        values = [
+            value.cast(of).filter(pa.array(mask)).to_pylist() for value, of in zip(keys[number], types, strict=True)
+        ]
+        rows = np.flatnonzero(mask).tolist()
+        for row, *key in zip(rows, *values, strict=True):
+            of_item = candidates.setdefault(tuple(key), [[] for _ in plan.items])[number]
+            if len(of_item) < len(plan.items):
+                of_item.append(row)
+    samples = [found for lists in candidates.values() if (found := chosen(lists)) is not None]
+    samples.sort(key=min)
+    for pipe in plan.pipes:
+        if pipe.name != "count" or pipe is not plan.pipes[-1]:
+            raise unsupported_pipe(pipe, plan.writer.text, "a sample")
+        return pa.table({"count": pa.array([len(samples)], pa.int64())})
+    size = len(plan.items)
+    events = table.take(pa.array([row for rows in samples for row in rows], pa.int64()))
+    numbers = np.repeat(np.arange(1, len(samples) + 1), size)
+    places = pa.array(np.tile(np.arange(1, size + 1), len(samples)), pa.int32())
+    return events.add_column(0, SAMPLE, pa.array(numbers, pa.int64())).add_column(1, EVENT, places)
 
 
 def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Table:
     """See :data:`~asterism.elastic.sequences.COPY`."""
     no_columns_of_copies(rows.column_names)
-    parts = []
-    for number, keys in enumerate(copies):
+    parts, evaluated = [], [_evaluated(rows, keys) for keys in copies]
+    types = [common_type([values.type for values in position]) for position in zip(*evaluated, strict=True)]
+    for number, keys in enumerate(evaluated):
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
-        for at, values in enumerate(_evaluated(rows, keys), 1):
-            part = part.append_column(f"{KEY}{at}", pc.cast(values, pa.string()))
+        for at, (values, of) in enumerate(zip(keys, types, strict=True), 1):
+            part = part.append_column(f"{KEY}{at}", values.cast(of).cast(pa.string()))
         parts.append(part.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64())))
     order = [(time, "ascending"), (_ROW, "ascending"), (COPY, "descending")]
     return pa.concat_tables(parts).sort_by(order).drop_columns(_ROW)
@@ -102,12 +140,16 @@ def _in_time_order(table: pa.Table, time: str) -> pa.Table:
 
 
 def _where(table: pa.Table, condition: str) -> pa.Table:
+    return table.filter(_mask(table, condition))
+
+
+def _mask(table: pa.Table, condition: str) -> pa.ChunkedArray:
     [mask] = _evaluated(table, [condition])
+    if pa.types.is_null(mask.type):
+        return mask.cast(pa.bool_())
     if not pa.types.is_boolean(mask.type):
-        if pa.types.is_null(mask.type):
-            return table.slice(0, 0)
         raise ExpressionTypeError(f"a condition must be a BOOLEAN, not {name_of(mask.type)}", f"in: {condition}")
-    return table.filter(mask)
+    return mask
 
 
 def _piped(table: pa.Table, plan: EventPlan) -> pa.Table:
@@ -125,14 +167,26 @@ def _after(table: pa.Table, pipe: syntax.EqlPipe, plan: EventPlan) -> pa.Table:
             return _where(table, plan.writer.sql(pipe.arguments[0]))
         case "count":
             return pa.table({"count": pa.array([table.num_rows], pa.int64())})
-    values = _evaluated(table, [plan.writer.sql(argument) for argument in pipe.arguments])
+        case "unique":
+            return table.take(_first_rows(table, pipe, plan.writer))
+    # NULL comes first
+    keys, order = _keys(table, pipe, plan.writer), []
+    for name in keys.column_names[:-1]:
+        keys = keys.append_column(f"{name}_is_there", pc.is_valid(keys[name]))
+        order += [f"{name}_is_there", name]
+    return table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in [*order, "row"]]))
+
+
+def _first_rows(table: pa.Table, pipe: syntax.EqlPipe, writer: ConditionWriter) -> pa.Array:
+    """The first row for each combination of the values of a pipe."""
+    keys = _keys(table, pipe, writer)
+    grouped = keys.group_by(keys.column_names[:-1], use_threads=False).aggregate([("row", "min")])["row_min"]
+    first = grouped.combine_chunks()
+    return pc.take(first, pc.sort_indices(first))
+
+
+def _keys(table: pa.Table, pipe: syntax.EqlPipe, writer: ConditionWriter) -> pa.Table:
+    """The values of a pipe, and the number of the row."""
+    values = _evaluated(table, [writer.sql(argument) for argument in pipe.arguments])
     keys = pa.table({f"k{number}": value for number, value in enumerate(values)})
-    keys = keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))
-    names = keys.column_names[:-1]
-    if pipe.name == "sort":
-        for name in names:  # NULL comes first
-            keys = keys.append_column(f"{name}_is_there", pc.is_valid(keys[name]))
-        order = [part for name in names for part in (f"{name}_is_there", name)]
-        return table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in [*order, "row"]]))
-    first = keys.group_by(names, use_threads=False).aggregate([("row", "min")])["row_min"]
-    return table.take(pc.take(first, pc.sort_indices(first)))
+    return keys.append_column("row", pa.array(range(table.num_rows), pa.int64()))

@@ -173,14 +173,14 @@ class CurrentRow:
 
     def possible(self, name: str, words: Ints) -> Mask:
         """Where a condition may hold."""
-        needed = words.dtype.type(sum(1 << bit for bit in self._of(name).possible))
+        needed = words.dtype.type(sum(1 << bit for bit in set(self._of(name).possible)))
         return np.asarray(words & needed == needed)
 
     def certain(self, name: str, words: Ints) -> Mask:
         """Where a condition holds, whatever the match is."""
         holds = np.ones(len(words), np.bool_)
         for choices in self._of(name).certain:
-            holds &= words & words.dtype.type(sum(1 << bit for bit in choices)) != 0
+            holds &= words & words.dtype.type(sum(1 << bit for bit in set(choices))) != 0
         return holds
 
     def _of(self, name: str) -> ConditionBits:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from asterism.arguments import expect_string
-from asterism.elastic.conditions import CATEGORY
-from asterism.elastic.events import TIME
+from asterism.elastic.conditions import CATEGORY, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.streams.hosts import host_of, module_of
 from asterism.streams.keyed_stream import check_watermarks

@@ -4,7 +4,7 @@ come first, and of which only ``i`` is known.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 
 from asterism.errors import PatternProcessorError
 
@@ -67,6 +67,13 @@ def number_literal(number: float) -> str:
     return text if isinstance(number, int) or "e" in text else f"{text}D"
 
 
+def network_condition(column: str, network: IPv4Network | IPv6Network) -> str:
+    """Whether an IP address, as a text, is in a network."""
+    if isinstance(network, IPv4Network):
+        return ipv4_condition(column, network)
+    return ipv6_condition(column, network)
+
+
 def ipv4_condition(column: str, network: IPv4Network) -> str:
     """Whether an IPv4 address, as a text, is in a network.
 
@@ -87,3 +94,34 @@ def ipv4_condition(column: str, network: IPv4Network) -> str:
         octet = f"TRY_CAST(SPLIT_PART({text}, '.', {whole + 1}) AS INT)"
         tests.append(f"{octet} BETWEEN {low} AND {low + 2 ** (8 - bits) - 1}")
     return tests[0] if len(tests) == 1 else f"({' AND '.join(tests)})"
+
+
+def ipv6_condition(column: str, network: IPv6Network) -> str:
+    """Whether an IPv6 address, as a text of groups in hexadecimal, is in a network; ``::`` stands for groups of zeros.
+
+    >>> ipv6_condition("ip", IPv6Network("db8::/16")).partition(" RLIKE ")[2][:25]
+    "'(?i)^(?:0db8|db8):[0-9a-"
+    """
+    text = f"CAST({column} AS STRING)"
+    first, last = (f"CASE WHEN {name}({text}, '::') THEN '0' ELSE '' END" for name in ("STARTSWITH", "ENDSWITH"))
+    bounded = f"CONCAT({first}, {text}, {last})"
+    colons = f"LENGTH({bounded}) - LENGTH(REPLACE({bounded}, ':', ''))"
+    zeros = f"SUBSTRING('{'0:' * 7}', 1, GREATEST(16 - 2 * ({colons}), 0))"
+    before, after = (f"SPLIT_PART({bounded}, '::', {number})" for number in (1, 2))
+    exploded = f"CASE WHEN CONTAINS({bounded}, '::') THEN CONCAT({before}, ':', {zeros}, {after}) ELSE {bounded} END"
+    groups = network.exploded.partition("/")[0].split(":")
+    parts = [_hexadecimal(group, network.prefixlen - 16 * number) for number, group in enumerate(groups)]
+    return f"{exploded} RLIKE {text_literal('(?i)^' + ':'.join(parts) + '$')}"
+
+
+def _hexadecimal(group: str, bits: int) -> str:
+    """A regular expression for the groups of four digits with the same first bits, also without zeros at the beginning."""
+    if bits <= 0:
+        return "[0-9a-f]{1,4}"
+    digits = []
+    for number, digit in enumerate(group):
+        free = 4 - min(max(bits - 4 * number, 0), 4)
+        low = int(digit, 16)
+        digits.append(f"{low:x}" if free == 0 else "[" + "".join(f"{low + more:x}" for more in range(2**free)) + "]")
+    beginnings = [at for at in range(4) if all("0" in digit for digit in digits[:at])]
+    return "(?:" + "|".join("".join(digits[at:]) for at in beginnings) + ")"

@@ -410,12 +410,17 @@ def _with_eql(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON form of a rule whose pattern is given as a query in EQL."""
     from asterism.elastic.rules import clause_of_rule
 
-    taken = [name for name in ("pattern", "sql", "key", "select", "timedOut") if fields.get(name) is not None]
+    taken = [name for name in ("pattern", "sql", "key", "function", "timedOut") if fields.get(name) is not None]
     if taken:
         raise PatternProcessorError(f"a processor with eql cannot have {taken[0]!r}")
     if not _is_string(fields["eql"], MAX_SQL):
         raise PatternProcessorError(f"eql must be a string of 1 to {MAX_SQL:,} characters")
-    return {**fields, "sql": clause_of_rule(fields["eql"])}
+    measures = fields.get("select") or ()
+    if len(measures) > MAX_MEASURES or not all(map(_is_string, measures)):
+        raise PatternProcessorError(
+            f"select must be a list of up to {MAX_MEASURES:,} SQL strings of 1 to {MAX_STRING:,} characters"
+        )
+    return {**fields, "select": None, "sql": clause_of_rule(fields["eql"], measures)}
 
 
 _P = TypeVar("_P", bound=PatternProcessor)

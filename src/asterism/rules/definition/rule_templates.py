@@ -21,6 +21,7 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
+from asterism.elastic.parsing import literal, parts_at_parameters
 from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcessorError
 from asterism.expressions.parsing import MAX_TEXT, tokenize
 from asterism.rules.definition.processor import (
@@ -508,6 +509,26 @@ class _Finder:
                 raise PatternProcessorError(f"{place}: {error.message}", error.detail, error.hint) from None
         return text
 
+    def eql(self, text: str) -> str:
+        try:
+            self.texts[text] = parts = parts_at_parameters(text)
+            for name in parts[1::2]:
+                if self._use(name).kind is ParameterKind.TIMESTAMP:
+                    raise PatternProcessorError(f"the parameter {name!r} is a timestamp, which EQL cannot write")
+        except AsterismError as error:
+            raise PatternProcessorError(f"eql: {error.message}", error.detail, error.hint) from None
+        return text
+
+    def sigma(self, text: str) -> str:
+        for name in self.parameters:
+            if re.search(rf"""[\s\[,:]["']?:{name}["']?([\s,\]}}]|$)""", text):
+                raise PatternProcessorError(
+                    f"sigma: a Sigma rule cannot have the parameter :{name}",
+                    "Parameters are filled in sql, eql, and the fields beside sigma.",
+                    "write the rule in sql or eql, or one Sigma rule for each row",
+                )
+        return text
+
     def value(self, text: str, place: str, kinds: Sequence[ParameterKind], in_pattern: bool) -> Any:
         name = text[1:]
         try:
@@ -541,6 +562,15 @@ class _Filler:
         self._take(sum(map(len, parts[1::2])))
         return "".join(parts)
 
+    def eql(self, text: str) -> str:
+        parts = list(self._texts[text])
+        parts[1::2] = [_in_eql(self._values[name]) for name in parts[1::2]]
+        self._take(sum(map(len, parts[1::2])))
+        return "".join(parts)
+
+    def sigma(self, text: str) -> str:
+        return text
+
     def value(self, text: str, place: str, kinds: Sequence[ParameterKind], in_pattern: bool) -> Any:
         value = self._values[text[1:]]
         self._take(len(str(value.plain)))
@@ -550,6 +580,17 @@ class _Filler:
         self.left -= size
         if self.left < 0:
             raise PatternProcessorError(f"the rule is too large (limit {MAX_BYTES:,} characters of JSON)")
+
+
+def _in_eql(value: ParameterValue) -> str:
+    """
+    >>> _in_eql(_duration("10 minutes", False)), _in_eql(_number(5, False))
+    ('10m', '5')
+    """
+    if isinstance(value.in_pattern, Mapping):
+        unit = str(value.in_pattern["unit"]).lower()
+        return f"{value.in_pattern['size']}{'ms' if unit.startswith('milli') else unit[0]}"
+    return literal(value.plain)
 
 
 def _parts(text: str, limit: int) -> _Parts:
@@ -618,8 +659,9 @@ def _filled(fields: Mapping[str, Any], fill: _Finder | _Filler) -> Any:
     for name, value in fields.items():
         if name in ("key", "select"):
             filled[name] = texts(value, name)
-        elif name == "sql" and isinstance(value, str):
-            filled[name] = fill.sql(value, name, MAX_SQL)
+        elif name in ("sql", "eql", "sigma") and isinstance(value, str):
+            fillers = {"sql": lambda text: fill.sql(text, "sql", MAX_SQL), "eql": fill.eql, "sigma": fill.sigma}
+            filled[name] = fillers[name](value)
         elif name == "pattern":
             filled[name] = graph(value, name)
         elif name in _VALUES:

@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from asterism.columns.internal import internal
 from asterism.elastic import syntax
 from asterism.elastic.events import (
     EVENT,
+    SAMPLE,
     SEQUENCE,
+    STREAM,
     EventPlan,
+    SamplePlan,
     SequencePlan,
     number_of,
     plan_of,
     unsupported_pipe,
 )
-from asterism.elastic.sequences import COPY, KEY, no_columns_of_copies
+from asterism.elastic.samples import chosen
+from asterism.elastic.sequences import COPY, KEY, common_type, no_columns_of_copies
+from asterism.errors import UnsupportedSyntaxError
 from asterism.spark.host.column_types import arrow_schema
 from asterism.streams.row_patterns import match_recognize
 from asterism.text.printable import quoted_name
 
-_END, _ROW = internal("end"), internal("row")
+_END, _FIRST, _ROW = internal("end"), internal("first"), internal("row")
 
 
 def eql(text: str, events: DataFrame, time: str, category: str, options: Mapping[str, Any]) -> DataFrame:
@@ -37,6 +44,8 @@ def eql(text: str, events: DataFrame, time: str, category: str, options: Mapping
         for pipe in plan.pipes:
             found, order = _after(found, order, pipe, plan)
         return found
+    if isinstance(plan, SamplePlan):
+        return _samples(events, plan, time)
     return _sequences(events, plan, time, options)
 
 
@@ -51,7 +60,7 @@ def _sequences(events: DataFrame, plan: SequencePlan, time: str, options: Mappin
     of_events = [SEQUENCE, EVENT, *map(quoted_name, events.columns)]
     if events.isStreaming:
         if plan.pipes:
-            raise unsupported_pipe(plan.pipes[0], plan.writer.text)
+            raise unsupported_pipe(plan.pipes[0], plan.writer.text, STREAM)
         return found.select(*of_events)
     ends = Window.partitionBy(*keys, SEQUENCE)
     found = found.withColumn(_END, F.max(quoted_name(time)).over(ends))
@@ -66,11 +75,22 @@ def _piped(found: DataFrame, plan: SequencePlan, order: Sequence[Column]) -> Dat
         match pipe.name:
             case "head" | "tail":
                 found = _first_sequences(found, order, number_of(pipe), is_tail=pipe.name == "tail")
+            case "unique":
+                found = _unique_sequences(found, order, [plan.writer.sql(argument) for argument in pipe.arguments])
             case "count" if pipe is plan.pipes[-1]:
                 pass
             case _:
-                raise unsupported_pipe(pipe, plan.writer.text)
+                raise unsupported_pipe(pipe, plan.writer.text, "a sequence")
     return found
+
+
+def _unique_sequences(found: DataFrame, order: Sequence[Column], values: Sequence[str]) -> DataFrame:
+    """The events of the first sequences with these values of their first events."""
+    of_sequence = Window.partitionBy(*order[1:-1])
+    first = F.when(F.col(EVENT) == 1, F.struct(*(F.expr(value) for value in values)))
+    marked = found.withColumn(_FIRST, F.max(first).over(of_sequence))
+    ranks = Window.partitionBy(_FIRST).orderBy(*order[:-1])
+    return marked.withColumn(_ROW, F.dense_rank().over(ranks)).where(F.col(_ROW) == 1).drop(_ROW, _FIRST)
 
 
 def _first_sequences(found: DataFrame, order: Sequence[Column], number: int, *, is_tail: bool) -> DataFrame:
@@ -84,12 +104,83 @@ def _copied(rows: DataFrame, copies: Sequence[Sequence[str]]) -> DataFrame:
     structs = [
         F.struct(
             F.lit(number).alias(COPY),
-            *(F.expr(key).cast("string").alias(f"{KEY}{at}") for at, key in enumerate(keys, 1)),
+            *(key.cast("string").alias(f"{KEY}{at}") for at, key in enumerate(keys, 1)),
         )
-        for number, keys in enumerate(copies)
+        for number, keys in enumerate(_of_common_types(rows, copies))
     ]
     exploded = rows.withColumn(_ROW, F.explode(F.array(*reversed(structs))))
     return exploded.select(*map(quoted_name, rows.columns), F.col(f"{quoted_name(_ROW)}.*"))
+
+
+def _of_common_types(rows: DataFrame, keys: Sequence[Sequence[str]]) -> list[list[Column]]:
+    """Keys, of which each position has one type."""
+    numbered = [F.expr(key).alias(f"k{number}") for number, key in enumerate(key for each in keys for key in each)]
+    types, width = arrow_schema(rows.sparkSession, rows.select(*numbered).schema).types, len(keys[0])
+    casts: list[str | None] = []
+    for at in range(width):
+        of = types[at::width]
+        names = {pa.int64(): "bigint", pa.float64(): "double"}
+        casts.append(None if len(set(of)) == 1 else names.get(common_type(of), "string"))
+    return [
+        [F.expr(key) if cast is None else F.expr(key).cast(cast) for key, cast in zip(each, casts, strict=True)]
+        for each in keys
+    ]
+
+
+def _samples(events: DataFrame, plan: SamplePlan, time: str) -> DataFrame:
+    if events.isStreaming:
+        raise UnsupportedSyntaxError.at(
+            "a stream cannot be searched for samples",
+            plan.writer.text,
+            0,
+            "a sample has no order and no bound in time, so all events would be kept: query a table",
+        )
+    for pipe in plan.pipes:
+        if pipe.name != "count" or pipe is not plan.pipes[-1]:
+            raise unsupported_pipe(pipe, plan.writer.text, "a sample")
+    no_columns_of_copies(events.columns)
+    keys = [f"{KEY}{at}" for at in range(1, len(plan.items[0].keys) + 1)]
+    found = _sampled(_candidates(events, plan, keys, time), keys, events, len(plan.items), time)
+    if plan.pipes:
+        return found.where(F.col(EVENT) == 1).agg(F.count("*").alias("count"))
+    begin = F.min(quoted_name(time)).over(Window.partitionBy(_ROW))
+    ordered = found.withColumn(_FIRST, begin)
+    number = F.dense_rank().over(Window.orderBy(_FIRST, _ROW)).cast("bigint").alias(SAMPLE)
+    return ordered.select(number, EVENT, *map(quoted_name, events.columns)).orderBy(SAMPLE, EVENT)
+
+
+def _candidates(events: DataFrame, plan: SamplePlan, keys: Sequence[str], time: str) -> DataFrame:
+    """The events that an item of a sample may have: for each key, as many as there are items."""
+    of_items = _of_common_types(events, [item.keys for item in plan.items]) if keys else [[] for _ in plan.items]
+    structs = [
+        F.when(
+            F.expr(item.condition),
+            F.struct(F.lit(number).alias(COPY), *(key.alias(name) for key, name in zip(of_item, keys, strict=True))),
+        )
+        for number, (item, of_item) in enumerate(zip(plan.items, of_items, strict=True))
+    ]
+    numbered = events.withColumn(_ROW, F.monotonically_increasing_id())
+    copied = numbered.withColumn(_END, F.explode(F.array_compact(F.array(*structs))))
+    copied = copied.select(*map(quoted_name, [*events.columns, _ROW]), F.col(f"{quoted_name(_END)}.*"))
+    ranks = Window.partitionBy(*keys, COPY).orderBy(quoted_name(time), _ROW)
+    return copied.withColumn(_END, F.row_number().over(ranks)).where(F.col(_END) <= len(plan.items)).drop(_END)
+
+
+def _sampled(candidates: DataFrame, keys: Sequence[str], events: DataFrame, size: int, time: str) -> DataFrame:
+    """The events of the sample of each key, with a number that differs between samples."""
+    columns = events.columns
+
+    def sampled(rows: pa.Table) -> pa.Table:
+        rows = rows.sort_by([(time, "ascending"), (_ROW, "ascending")])
+        ids, items = rows[_ROW].to_pylist(), rows[COPY].to_pylist()
+        picked = chosen([[id for id, of in zip(ids, items, strict=True) if of == item] for item in range(size)]) or []
+        found = rows.take(pa.array([ids.index(id) for id in picked], pa.int64()))
+        numbers = pa.array(range(1, len(picked) + 1), pa.int32())
+        sample = pa.array([picked[0]] * len(picked), pa.int64())
+        return found.select(columns).add_column(0, EVENT, numbers).add_column(0, _ROW, sample)
+
+    schema = StructType([StructField(_ROW, LongType()), StructField(EVENT, IntegerType()), *events.schema.fields])
+    return candidates.groupBy(*keys).applyInArrow(sampled, schema)
 
 
 def _after(
@@ -99,7 +190,7 @@ def _after(
     if pipe.name == "filter":
         return events.where(plan.writer.sql(pipe.arguments[0])), order
     if events.isStreaming:
-        raise unsupported_pipe(pipe, plan.writer.text)
+        raise unsupported_pipe(pipe, plan.writer.text, STREAM)
     values = [F.expr(plan.writer.sql(argument)) for argument in pipe.arguments]
     match pipe.name:
         case "head":
