@@ -176,7 +176,7 @@ def _sampled(candidates: DataFrame, keys: Sequence[str], events: DataFrame, size
         picked = chosen([[id for id, of in zip(ids, items, strict=True) if of == item] for item in range(size)]) or []
         found = rows.take(pa.array([ids.index(id) for id in picked], pa.int64()))
         numbers = pa.array(range(1, len(picked) + 1), pa.int32())
-        sample = pa.array([picked[0]] * len(picked), pa.int64())
+        sample = pa.array(picked[:1] * len(picked), pa.int64())
         return found.select(columns).add_column(0, EVENT, numbers).add_column(0, _ROW, sample)
 
     schema = StructType([StructField(_ROW, LongType()), StructField(EVENT, IntegerType()), *events.schema.fields])
