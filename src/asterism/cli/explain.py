@@ -37,7 +37,7 @@ def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages"
     """Explain what a pattern matches, and how.
 
     PATTERN is a file with a pattern in the JSON graph format, or a .sql file with a MATCH_RECOGNIZE clause, alone or in a
-    statement; or FILE#ID, a rule in a file of rules.
+    statement; or FILE#ID, a rule in a file of rules, a file of Sigma rules, or an .eql file with a query in EQL.
 
     \b
     asterism explain brute_force.json

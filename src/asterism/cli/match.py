@@ -106,17 +106,19 @@ def match(
     """Match a pattern in files of events, without Spark unless --spark or --stream says so.
 
     PATTERN is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules. A rule has its own key and
-    measures, and the same matches as in a query with rules. Its timestamp is ignored, and its function is not called.
+    measures, and the same matches as in a query with rules. Its timestamp is ignored, and its function is not called. PATTERN can
+    also be a file of Sigma rules, without #ID if only one has matches of its own, or an .eql file with a query in EQL.
 
     \b
     asterism match brute_force.json --input ssh.csv --key ip --time ts
     asterism match rules.yaml#brute-force --input ssh.csv --time ts
+    asterism match sigma/whoami.yml --input processes.parquet --time ts
     """
     if not stream and (options["checkpoint"] or options["files_per_batch"]):
         raise click.UsageError("--checkpoint and --files-per-batch require --stream.")
     with errors_explained():
         if isinstance(pattern, RuleInFile):
-            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(), output, options)
+            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(options["time"]), output, options)
         else:
             wanted = Pattern.from_json(pattern.read_bytes())
         job = MatchJob(wanted, source, output, stream, **options)

@@ -77,8 +77,8 @@ def trace(
     each row whether a match begins at it, and why not. ORDER BY says which rows follow each other; --time is only needed to read
     strings as timestamps.
 
-    PATTERN can also be FILE#ID, a rule in a file of rules. The key is that of the rule, if it consists of columns; then only
-    --key is required.
+    PATTERN can also be FILE#ID, a rule in a file of rules, a file of Sigma rules, or an .eql file with a query in EQL. The key is
+    that of the rule, if it consists of columns; then only --key is required.
 
     \b
     asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts
@@ -94,7 +94,7 @@ def trace(
         wanted: Pattern | MatchRecognize
         is_rule = isinstance(pattern, RuleInFile)
         if isinstance(pattern, RuleInFile):
-            rule = pattern.processor()
+            rule = pattern.processor(options["time"])
             columns = key_columns(rule, columns)
             wanted = clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
         elif is_sql_file(pattern):

@@ -1,7 +1,10 @@
-"""Rules in files, as arguments of commands that otherwise take the file of a pattern: ``rules.yaml#brute-force``."""
+"""Rules in files, as arguments of commands that otherwise take the file of a pattern: ``rules.yaml#brute-force``, a file of Sigma
+rules, or a file with a query in EQL.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from asterism.cli.common.files import read_pattern_file
 from asterism.errors import StreamDefinitionError
 from asterism.text.printable import one_line
+from asterism.text.strict_json import DocumentSyntaxError, text_of
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import Rule
     from asterism.rules.definition.processor import PatternProcessor
 
+_YAML = (".yml", ".yaml")
 _MAX_IDS = 20
 """The maximum number of ids that a message lists."""
 
@@ -24,22 +30,27 @@ _MAX_IDS = 20
 class RuleInFile:
     """A rule of a file, or of a folder of such files.
 
-    :param id: its id, or ``id@version``. An id alone means the version that is not a shadow, if there are both.
+    :param id: its id, or ``id@version``. An id alone means the version that is not a shadow, if there are both. Empty: the only
+        rule of the file
     """
 
     file: Path
     id: str
 
     def __str__(self) -> str:
-        return f"{self.file}#{self.id}"
+        return f"{self.file}#{self.id}" if self.id else str(self.file)
 
-    def read(self) -> Rule:
-        """The rule as it is stored."""
-        from asterism.discovery.editing.editing import rules_at
+    def read(self, time: str | None = None) -> Rule:
+        """The rule as it is stored.
+
+        :param time: the event-time column, which some Sigma rules need
+        """
         from asterism.discovery.sources.documents import WHOLE
 
-        kept = rules_at(str(self.file)).all()
+        kept = _rules_in(self.file, time)
         matching = [rule for rule in kept if rule.id == self.id]
+        if not self.id and len(kept) == 1:
+            return kept[0]
         matching = matching or [rule for rule in kept if f"{rule.id}@{rule.version}" == self.id]
         if not matching:
             unreadable = next((rule.error for rule in kept if rule.id == WHOLE and rule.error is not None), None)
@@ -47,9 +58,9 @@ class RuleInFile:
                 raise unreadable
             ids = [one_line(rule.id, 60) for rule in kept[:_MAX_IDS]]
             more = [f"and {len(kept) - _MAX_IDS:,} more"] if len(kept) > _MAX_IDS else []
-            raise StreamDefinitionError(
-                f"{self.file} has no rule {self.id!r:.220}", f"Rules: {', '.join([*ids, *more]) or 'none'}"
-            )
+            problem = f"{self.file} has no rule {self.id!r:.220}" if self.id else f"{self.file} has {len(kept):,} rules"
+            hint = None if self.id or not kept else f"name one: '{self.file}#{one_line(kept[0].id, 60)}'"
+            raise StreamDefinitionError(problem, f"Rules: {', '.join([*ids, *more]) or 'none'}", hint)
         if len(matching) > 1:
             matching = [rule for rule in matching if not rule.shadow] or matching
         if len(matching) > 1:
@@ -58,13 +69,48 @@ class RuleInFile:
             raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}", hint=hint)
         return matching[0]
 
-    def processor(self) -> PatternProcessor:
+    def processor(self, time: str | None = None) -> PatternProcessor:
         """The rule, without its timestamp, and not as a shadow."""
-        return replace(self.read().processor(), timestamp=None, expires=None, shadow=False)
+        return replace(self.read(time).processor(), timestamp=None, expires=None, shadow=False)
+
+
+def _rules_in(file: Path, time: str | None) -> Sequence[Rule]:
+    from asterism.discovery.editing.editing import rules_at
+    from asterism.discovery.editing.kept_rules import ON, WRONG, Rule
+
+    if file.suffix.lower() == ".eql":
+        return [Rule(file.stem, 1, ON, str(file), {"id": file.stem, "version": 1, "eql": _text_of(file)})]
+    if file.is_file() and _is_sigma(file):
+        from asterism.discovery.sources.sigma_rules import processor_of
+        from asterism.rules.sets.interfaces import RefusedProcessor
+        from asterism.sigma.collection import translated
+        from asterism.sigma.documents import documents_of
+        from asterism.sigma.pipelines import SigmaOptions
+
+        outcomes = translated(documents_of(_text_of(file), str(file)), SigmaOptions.of((), (), "episode", time))
+        found = [processor_of(outcome) for _, outcome in outcomes]
+        return [
+            Rule(one.id, None, WRONG, str(file), error=one.error)
+            if isinstance(one, RefusedProcessor)
+            else Rule(one.id, one.version, ON, str(file), one.to_dict())
+            for one in found
+        ]
+    return rules_at(str(file)).all()
+
+
+def _is_sigma(file: Path) -> bool:
+    return file.suffix.lower() in _YAML and re.search(r"(?m)^(detection|correlation):", _text_of(file)) is not None
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return text_of(read_pattern_file(file), language="YAML")
+    except DocumentSyntaxError as error:
+        raise StreamDefinitionError(f"{file}: {error.message}", error.detail, error.hint) from None
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):
-    """A file, or FILE#ID: a rule in a file."""
+    """A file, or FILE#ID: a rule in a file. A file in YAML, or with a query in EQL, has a rule."""
 
     name = "file"
 
@@ -73,7 +119,7 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
             return value
         path = Path(value)
         if path.is_file():
-            return path
+            return RuleInFile(path, "") if path.suffix.lower() in (*_YAML, ".eql") else path
         # Names of files and ids may contain "#".
         for at in (number for number, letter in enumerate(value) if letter == "#"):
             file, id = Path(value[:at]), value[at + 1 :]

@@ -28,6 +28,7 @@ from asterism.expressions.routines.user_functions import listed_functions
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.compiler import beyond_flink, compile_pattern
 from asterism.patterns.json_reading import Reading, read_graph
+from asterism.patterns.json_writing import graph_of
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage
@@ -180,7 +181,12 @@ def check_processor(
     except AsterismError as error:
         findings.append(("", "", error))
     if processor is not None and processor.sql is not None:
-        findings += _in_clause(processor, schema, semantics)
+        field = next((name for name in ("eql", "sigma") if item.get(name) is not None), "sql")
+        findings += _in_clause(processor, schema, semantics, field)
+    elif processor is not None and item.get("sigma") is not None and processor.pattern is not None:
+        graph = _Graph.of(graph_of(processor.pattern), schema, semantics)
+        findings += [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.findings]
+        diagnostics = [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.diagnostics]
     elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)
         pattern = graph.pattern
@@ -242,6 +248,7 @@ def key_and_measures(processor: PatternProcessor) -> tuple[Sequence[str] | None,
 Finding = tuple[str, str, AsterismError]
 """The path of the JSON value, a prefix of the message, and the error."""
 _ANY_CLAUSE = "PATTERN (a)"
+_ANY_QUERY = "any where true"
 _ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
 
 
@@ -306,12 +313,16 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Finding]]:
     if not isinstance(fields, Mapping):
         PatternProcessor.from_dict(fields)
     has_sql = fields.get("sql") is not None
-    good = {"id": "a", "version": 0} | ({"sql": _ANY_CLAUSE} if has_sql else {"pattern": _ANY})
+    has_eql = fields.get("eql") is not None
+    required = {"id": "a", "version": 0}
+    good = required | ({"sql": _ANY_CLAUSE} if has_sql else {"eql": _ANY_QUERY} if has_eql else {"pattern": _ANY})
     findings: list[Finding] = []
     kept: dict[str, Any] = {}
     for name, value in fields.items():
         try:
-            if name != "pattern" or has_sql or not isinstance(value, Mapping | str):
+            if name in ("sigma", "eql") and value is not None and not has_sql:
+                PatternProcessor.from_dict({**required, name: value})  # in place of the placeholder
+            elif name != "pattern" or has_sql or not isinstance(value, Mapping | str):
                 PatternProcessor.from_dict({**good, name: value})
                 kept[name] = value
         except AsterismError as error:
@@ -327,10 +338,17 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Finding]]:
             findings.append(("/expires", "", error))
             del kept["expires"]
     findings += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
+    if "sigma" in kept:
+        good = required
+    if has_eql and "eql" not in kept:  # its events are not known
+        kept.pop("select", None)
     return PatternProcessor.from_dict({**good, **kept}), findings
 
 
-def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Finding]:
+def _in_clause(
+    processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None, field: str
+) -> list[Finding]:
+    """:param field: that of the clause, or of what it was translated from"""
     assert processor.sql is not None
     try:
         if schema is None:
@@ -338,8 +356,15 @@ def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics:
         else:
             _compiler(schema, semantics).try_out(processor)
     except AsterismError as error:
-        return [("/sql", "sql: ", error)]
+        return [(f"/{field}", f"{field}: ", error if field == "sql" else _elsewhere(error))]
     return []
+
+
+def _elsewhere(error: AsterismError) -> AsterismError:
+    """A problem of a translation, whose position is not one in the text of the rule."""
+    if isinstance(error, ExpressionError):
+        error.position = None
+    return error
 
 
 def _in_expressions(
