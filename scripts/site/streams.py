@@ -25,10 +25,13 @@ from asterism.text.svg import (
     BLUE,
     EDGE_OF_PAPER,
     FAINT,
+    FAINT_LINE,
     INK,
     MONO,
     PAD,
+    PALE_AMBER,
     PALE_BLUE,
+    PALE_PURPLE,
     PALE_RED,
     PAPER,
     PURPLE,
@@ -44,7 +47,6 @@ Place = Callable[[float], float]
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "streams"
 STEP, ROW, CHIP, HIGH = 50.0, 30.0, 34.0, 20.0  # distance of events and of lines; width and height of an event
 DISCARDED = "discarded after the match"
-PALE_PURPLE, PALE_AMBER, LINES = "#f5effb", "#fdf3e3", "#e4e8ec"
 
 
 # ---------------------------------------------------------------------------------------------------- patterns
@@ -117,7 +119,7 @@ def picture(spec: Picture) -> str:
     height = top + 26 + (14 if spec.scale is not None else 0)
     height += sum(ROW * max(1, len(found)) + 8 for _, found in lines)
     for x in xs:
-        canvas.line([(x, top + 14), (x, height - 6)], LINES, width=1)
+        canvas.line([(x, top + 14), (x, height - 6)], FAINT_LINE, width=1)
     canvas.text(PAD, top + 4, "stream", 12, fill=FAINT)
     for x, name in zip(xs, names, strict=True):
         _chip(canvas, x, top, name, INK, PAPER)
@@ -128,7 +130,7 @@ def picture(spec: Picture) -> str:
             canvas.text(x, top + 25, f"{second:g}", 11, fill=FAINT, text_anchor="middle")
         y += 14
     for row, found in lines:
-        canvas.line([(PAD, y - 8), (width - PAD, y - 8)], LINES, width=1)
+        canvas.line([(PAD, y - 8), (width - PAD, y - 8)], FAINT_LINE, width=1)
         canvas.text(PAD, y + 11, row.label, 12, font_family=MONO)
         if not found:
             canvas.text(left, y + 11, "no match", 12, fill=FAINT)
@@ -259,7 +261,7 @@ def watermarks(events: str, lateness: timedelta, pattern: Pattern) -> str:
     canvas.text(PAD, 26, "arrival", 12, fill=FAINT)
     canvas.text(left, 26, "event time, in seconds", 12, fill=FAINT)
     for tick in range(int(lowest), int(latest) + 1):
-        canvas.line([(x_at(tick), 44), (x_at(tick), height - 16)], LINES, width=1)
+        canvas.line([(x_at(tick), 44), (x_at(tick), height - 16)], FAINT_LINE, width=1)
         if tick >= 0:
             canvas.text(x_at(tick), 42, str(tick), 10, fill=FAINT, text_anchor="middle")
     y, top = 62.0, min(seconds)

@@ -199,7 +199,7 @@ def test_text_from_outside_is_only_text(text: str) -> None:
     for svg in (pattern.to_svg(), pattern.to_svg("automaton")):
         root = ET.fromstring(svg)
         assert {element.tag for element in root.iter()} <= {
-            SVG + tag for tag in ("svg", "rect", "text", "title", "path", "circle")
+            SVG + tag for tag in ("svg", "style", "rect", "text", "title", "path", "circle")
         }
         for element in root.iter():
             assert not any(name.startswith("on") or "href" in name for name in element.attrib)
@@ -212,6 +212,7 @@ def test_text_from_outside_is_only_text(text: str) -> None:
     assert tags <= {
         "div",
         "svg",
+        "style",
         "rect",
         "text",
         "title",

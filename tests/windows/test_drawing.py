@@ -250,7 +250,7 @@ def test_a_drawing_is_made_of_plain_shapes_on_paper_of_its_own_and_the_same_ever
     svg = draw(SessionWindows.with_gap(timedelta(seconds=10)), ON_TIME)
     root = ET.fromstring(svg)
     assert {shape.tag for shape in root.iter()} <= {
-        SVG + tag for tag in ("svg", "rect", "text", "title", "path", "circle")
+        SVG + tag for tag in ("svg", "style", "rect", "text", "title", "path", "circle")
     }
     assert (root[0].tag, root[0].get("fill")) == (f"{SVG}rect", "#ffffff")
     assert svg == draw(SessionWindows.with_gap(timedelta(seconds=10)), ON_TIME)

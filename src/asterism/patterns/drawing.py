@@ -63,6 +63,8 @@ from asterism.text.svg import (
     MONO,
     PAD,
     PALE_BLUE,
+    PALE_INK,
+    PALE_PURPLE,
     PALE_RED,
     PURPLE,
     RED,
@@ -204,10 +206,10 @@ STEP, LANE = 20, 13
 _KINDS = {
     NfaStateKind.START: (BLUE, PALE_BLUE),
     NfaStateKind.NORMAL: (BLUE, PALE_BLUE),
-    NfaStateKind.PENDING: (PURPLE, "#f5effb"),
+    NfaStateKind.PENDING: (PURPLE, PALE_PURPLE),
     NfaStateKind.STOP: (RED, PALE_RED),
-    NfaStateKind.FINAL: (INK, "#eef0f2"),
-    NfaStateKind.LAST: (INK, "#eef0f2"),
+    NfaStateKind.FINAL: (INK, PALE_INK),
+    NfaStateKind.LAST: (INK, PALE_INK),
 }
 _ACTIONS = {Action.TAKE: (BLUE, None), Action.IGNORE: (FAINT, "7 4"), Action.PROCEED: (AMBER, "1.5 4")}
 

@@ -18,6 +18,17 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 INK, FAINT, PAPER, EDGE_OF_PAPER = "#1f2328", "#57606a", "#ffffff", "#d0d7de"
 BLUE, PALE_BLUE, RED, PALE_RED, AMBER, PURPLE = "#2f63c8", "#eef3fd", "#c62828", "#fdeeee", "#8a5300", "#7a3fb8"
+PALE_PURPLE, PALE_AMBER, GREEN, PALE_GREEN = "#f5effb", "#fdf3e3", "#1a7f37", "#eaf6ec"
+TEAL, OLIVE, PINK = "#0b7285", "#5c7a29", "#ad1a72"
+PALE_INK, FAINT_LINE, BAND, PALE_BAND = "#eef0f2", "#e4e8ec", "#f6f8fa", "#fbfcfd"
+_IN_THE_DARK = {
+    INK: "#e6edf3", FAINT: "#a3adb8", PAPER: "#12161c", EDGE_OF_PAPER: "#3d454f", FAINT_LINE: "#2c333b",
+    BLUE: "#82adff", PALE_BLUE: "#182741", RED: "#ff8a80", PALE_RED: "#3d1b1b",
+    AMBER: "#e3ab55", PALE_AMBER: "#392a12", PURPLE: "#c8a2ff", PALE_PURPLE: "#2b1f3d", GREEN: "#6fd394", PALE_GREEN: "#15301f",
+    TEAL: "#5cc5da", OLIVE: "#a9c76d", PINK: "#ff8ec9",
+    PALE_INK: "#2a3038", BAND: "#1a1f26", PALE_BAND: "#161a20",
+}  # fmt: skip
+"""The colours of a drawing on a dark page: those of the reader's system, or of the element that shows the drawing."""
 
 
 class Canvas:
@@ -91,8 +102,9 @@ class Canvas:
         shape.insert(0, title)
 
     def written(self, width: float, height: float, label: str) -> str:
-        """The drawing as SVG, with a background so that it is readable on dark and light pages."""
+        """The drawing as SVG, with a background of its own. Its colours follow the theme of the page."""
         self.root.attrib |= {
+            "class": "asterism",
             "width": number_text(width), "height": number_text(height),
             "viewBox": f"0 0 {number_text(width)} {number_text(height)}",
             "aria-label": one_line(label, MAX_TITLE),
@@ -100,8 +112,22 @@ class Canvas:
         paper = self.rect(0.5, 0.5, width - 1, height - 1, rx=8, fill=PAPER, stroke=EDGE_OF_PAPER)
         self.root.remove(paper)
         self.root.insert(0, paper)
+        style = ET.Element("style")
+        style.text = self._dark_theme()
+        self.root.insert(1, style)
         ET.indent(self.root)
         return ET.tostring(self.root, encoding="unicode")
+
+    def _dark_theme(self) -> str:
+        """The rules name the drawings' class, because a style within a page applies to the whole page."""
+        used = {(name, shape.get(name)) for shape in self.root.iter() for name in ("fill", "stroke")}
+        rules = [
+            f'.asterism [{name}="{color}"]{{{name}:{dark}}}'
+            for color, dark in _IN_THE_DARK.items()
+            for name in ("fill", "stroke")
+            if (name, color) in used
+        ]
+        return f"@media (prefers-color-scheme: dark) {{{''.join(rules)}}}"
 
 
 def number_text(value: object) -> str:

@@ -21,10 +21,13 @@ from asterism.text.svg import (
     EDGE_OF_PAPER,
     FAINT,
     MONO,
+    OLIVE,
     PAD,
     PALE_BLUE,
+    PINK,
     PURPLE,
     RED,
+    TEAL,
     Canvas,
     text_width,
 )
@@ -34,7 +37,7 @@ MAX_KEYS, MAX_ROWS = 30, 1_000
 MAX_LABEL = 40
 """Maximum length of the text of a key."""
 _WIDTH, _LANE, _BAR, _LEAST = 900.0, 22.0, 12.0, 3.0  # of the axis; of a line; of a match; the least width of a match
-_STAGES = (BLUE, RED, AMBER, PURPLE, "#0b7285", "#5c7a29", "#ad1a72", FAINT)
+_STAGES = (BLUE, RED, AMBER, PURPLE, TEAL, OLIVE, PINK, FAINT)
 Row = Mapping[str, Any]
 _STEPS = [
     *(timedelta(microseconds=factor * 10**power) for power in range(6) for factor in (1, 2, 5)),

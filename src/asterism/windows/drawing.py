@@ -59,8 +59,11 @@ _TICKS = [
 ]
 PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, height of rows of elements and of other rows, radius
 BOLD = 0.62  # approximate width of a bold character
-GREEN, PALE_GREEN, PALE_AMBER, LINES = "#1a7f37", "#eaf6ec", "#fdf3e3", "#e4e8ec"
-KINDS = {"early": (svg.BLUE, svg.PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (svg.AMBER, PALE_AMBER)}
+KINDS = {
+    "early": (svg.BLUE, svg.PALE_BLUE),
+    "on_time": (svg.GREEN, svg.PALE_GREEN),
+    "late": (svg.AMBER, svg.PALE_AMBER),
+}
 
 
 # ---------------------------------------------------------------------------------------------------- steps
@@ -687,11 +690,11 @@ class _Drawing:
             for number, (start, end) in enumerate(self.spans):
                 if apart:
                     width = self.x(end) - self.x(start)
-                    fill = "#f6f8fa" if number % 2 == 0 else "#fbfcfd"
+                    fill = svg.BAND if number % 2 == 0 else svg.PALE_BAND
                     self.canvas.rect(self.x(start), top, width, bottom - top, fill=fill)
                 for time in (start, end):
-                    self.canvas.line([(self.x(time), top), (self.x(time), bottom)], LINES, None, 1)
-        self.canvas.line([(self.left, bottom), (self.left + PLOT, bottom)], LINES, None, 1)
+                    self.canvas.line([(self.x(time), top), (self.x(time), bottom)], svg.FAINT_LINE, None, 1)
+        self.canvas.line([(self.left, bottom), (self.left + PLOT, bottom)], svg.FAINT_LINE, None, 1)
         self.canvas.root.extend(front)
 
     def _legend(self, x: float, y: float, width: float) -> float:
