@@ -21,7 +21,7 @@ author = "The Asterism maintainers"
 copyright = author
 version = release = metadata.version("asterism")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "reference"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["**/README.md"]
 nitpicky = True
@@ -57,7 +57,7 @@ html_title = "Asterism"
 html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
 html_favicon = str(ROOT / "src" / "asterism" / "console" / "page" / "icon.svg")
-html_show_search_summary = False  # it fetches pages, which browsers refuse for files
+html_search_scorer = str(HERE / "static" / "search_order.js")
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False

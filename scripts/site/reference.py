@@ -22,6 +22,7 @@ from sphinx.environment import BuildEnvironment
 
 from asterism.cli.main import main
 from scripts.site import notebooks
+from scripts.site.subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -119,15 +120,6 @@ def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options:
 
 
 # ---------------------------------------------------------------------------------------------------- errors
-
-
-SUBJECTS = {
-    "patterns": "Patterns and their JSON form", "expressions": "Conditions and measures", "matching": "Matching",
-    "row_patterns": "MATCH_RECOGNIZE", "rules": "Rules", "discovery": "Discovery of rules", "console": "The console",
-    "operators": "User-defined operators", "windows": "Windows and triggers", "joins": "Joins",
-    "spark": "Queries", "trace": "Traces",
-    "testing": "The test kit", "cli": "Commands", "sinks": "Sinks",
-}  # fmt: skip
 
 
 def error_texts() -> dict[str, dict[str, list[str]]]:

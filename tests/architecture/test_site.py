@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ import asterism.sources
 import asterism.testing
 import asterism.trace
 from scripts.site.streams import FOLDER, pictures
+from scripts.site.subjects import SUBJECTS
 from tests.kit import ROOT
 
 DOCS = ROOT / "docs"
@@ -93,3 +95,18 @@ def anchors_of(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_texts_of_errors_have_a_subject() -> None:
+    with_texts = {path.parent.name for path in (ROOT / "tests").glob("*/golden")}
+    assert sorted(with_texts - set(SUBJECTS)) == [], "add them to SUBJECTS in scripts/site/reference.py"
+
+
+def test_every_method_of_a_pattern_is_in_the_reference() -> None:
+    written = set(re.findall(r":: Pattern\.(\w+)", (DOCS / "reference" / "patterns.md").read_text(encoding="utf-8")))
+    public = {
+        name
+        for name, member in inspect.getmembers(asterism.Pattern)
+        if not name.startswith("_") and (callable(member) or isinstance(member, property)) and name != "atoms"
+    }
+    assert written == public

@@ -67,7 +67,7 @@ DROPPED = "partial_matches_dropped"
 class CepOperator(KeyGroupOperator):
     """A pattern over one keyed input.
 
-    :param schema: the columns of the events, and those that Spark computes (:mod:`asterism.expressions.computed_columns`)
+    :param schema: the columns of the events, and those that Spark computes (``asterism.expressions.computed_columns``)
     :param keys: the key columns; if empty, all events have one key
     :param time: the event-time column; None: processing time
     :param outputs: the requested outputs, by name

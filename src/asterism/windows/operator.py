@@ -88,7 +88,7 @@ class WindowOperator(KeyGroupOperator):
 
     :param windows: the window assigner
     :param schema: the columns of the elements, and those that Spark computes
-        (:mod:`asterism.expressions.computed_columns`)
+        (``asterism.expressions.computed_columns``)
     :param keys: the key columns; none: all elements have one key
     :param time: the event-time column; None: processing time
     :param trigger: when a window fires; default: at its end
