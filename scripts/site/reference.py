@@ -108,7 +108,7 @@ def hide_constructor(
 
 
 def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """``:param a, b: text`` describes two parameters, which Sphinx takes for one with a type."""
+    """``:param a, b: text`` describes two parameters, which Sphinx takes for one with a type. Names of pages become links."""
     found: list[str] = []
     for line in lines:
         several = re.fullmatch(r"\s*:(param|ivar) (\w+(?:, \w+)+):(.*)", line)
@@ -116,7 +116,11 @@ def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options:
             found += [f":{several[1]} {each}:{several[3]}" for each in several[2].split(", ")]
         else:
             found.append(line)
-    lines[:] = found
+    lines[:] = [re.sub(r"`{0,2}(?<![/\w])docs/([a-z_/]+)\.md`{0,2}", _link_to_page, line) for line in found]
+
+
+def _link_to_page(page: re.Match[str]) -> str:
+    return f":doc:`/{page[1]}`" if (DOCS / f"{page[1]}.md").is_file() else page[0]
 
 
 # ---------------------------------------------------------------------------------------------------- errors

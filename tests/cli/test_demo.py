@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from asterism.cli import demo
+from asterism.cli.common import files
 from asterism.cli.main import main
 from examples import ssh_attacks
 from tests.kit import ROOT
@@ -58,8 +59,8 @@ def test_the_installed_program_is_found(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / demo.PROGRAM).touch()
     spec = ModuleSpec("asterism_demo", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(demo, "__file__", str(tmp_path / "lib" / "asterism" / "cli" / "demo.py"))
-    monkeypatch.setattr(demo, "find_spec", {"asterism_demo": spec}.get)
+    monkeypatch.setattr(files, "CHECKOUT", tmp_path / "lib")
+    monkeypatch.setattr(files, "find_spec", {"asterism_demo": spec}.get)
     assert demo.find_program() == tmp_path / demo.PROGRAM
 
 

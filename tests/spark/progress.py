@@ -61,13 +61,20 @@ def progress(
                 {
                     "description": "control",
                     "endOffset": json.dumps(control),
+                    "metrics": {},
+                    **offsets,
+                    **dict.fromkeys(rates, 8),
+                },
+                {
+                    "description": "files",
+                    "endOffset": '{"logOffset": 7}',
                     "metrics": behind or {},
                     **offsets,
                     **rates,
-                }
+                },
             ],
             "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
-            **rates,
+            **{name: value + 8 for name, value in rates.items()},
             "observedMetrics": {"asterism": COUNTS} if observed is None else observed,
         }
     )

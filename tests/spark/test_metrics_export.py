@@ -41,7 +41,7 @@ def samples(text: str) -> dict[str, float]:
 def test_how_far_a_source_is_behind() -> None:
     """As Spark's source for Kafka has it in the progress; other sources have other metrics, or none."""
     behind = {"avgOffsetsBehindLatest": "7.5", "maxOffsetsBehindLatest": "1200", "minOffsetsBehindLatest": "0"}
-    assert query_progress.lags_of(progress(behind=behind)) == {"control": (7.5, 1200, 0)}
+    assert query_progress.lags_of(progress(behind=behind)) == {"files": (7.5, 1200, 0)}
     assert query_progress.lags_of(progress(behind={**behind, "minOffsetsBehindLatest": "none"})) == {}
     assert query_progress.lags_of(progress(behind={"maxOffsetsBehindLatest": "1"})) == {}
     session = WrittenSession()
@@ -49,12 +49,12 @@ def test_how_far_a_source_is_behind() -> None:
     session.send(progress(behind=behind))
     numbers = samples(exporter.text())
     assert {name: numbers[name] for name in numbers if "behind" in name} == {
-        "query_offsets_behind_latest_avg query=carts source=control": 7.5,
-        "query_offsets_behind_latest_max query=carts source=control": 1200,
-        "query_offsets_behind_latest_min query=carts source=control": 0,
+        "query_offsets_behind_latest_avg query=carts source=files": 7.5,
+        "query_offsets_behind_latest_max query=carts source=files": 1200,
+        "query_offsets_behind_latest_min query=carts source=files": 0,
     }
     view = str(monitor(WrittenQuery([progress(behind=behind)])))
-    assert "control: 1,200 records of a partition not read yet, at least 0, on average 8" in view
+    assert "files: 1,200 records of a partition not read yet, at least 0, on average 8" in view
 
 
 def test_how_far_partitions_are_behind() -> None:

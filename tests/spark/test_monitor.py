@@ -29,13 +29,21 @@ query        carts
 status       active: Waiting for data to arrive
 micro-batch  5, began 2026-01-31 12:00:05 UTC, took 2.0 s
 input        100 rows, 60 rows/s
-processed    50 rows/s, slower than the input
+processed    50 rows/s
 watermark    2026-01-31 11:59:30 UTC, 20 s behind the newest event, 35 s behind the clock
 state        1,234 rows, 5.6 MB
 asterism     matches 3 (6), timed_out 1 (2), late_elements 2 (4), partial_matches_dropped 0 (0)
              in the micro-batch (in parentheses: since micro-batch 4)"""
     )
     assert repr(monitor(query)) == str(monitor(query))
+
+
+def test_a_query_that_falls_behind() -> None:
+    batches = [progress(number, arrived=60.0) for number in range(3)]
+    shown = str(monitor(WrittenQuery(batches)))
+    assert "processed    50 rows/s, slower than the input in 3 micro-batches in a row" in shown
+    caught_up = [progress(0, arrived=60.0), progress(1, arrived=40.0), progress(2, arrived=60.0)]
+    assert "slower" not in str(monitor(WrittenQuery(caught_up)))
 
 
 def test_a_query_that_has_only_begun() -> None:
@@ -132,7 +140,7 @@ def test_html_is_escaped_and_has_a_drawing() -> None:
     assert "&lt;script&gt;" in shown
     assert "a &lt;b&gt;" in shown
     svg = ET.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
-    assert [text.text for text in svg.iter() if text.text and text.text.strip()] == [
+    assert [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if text.text and text.text.strip()] == [
         "rows per second, up to 50",
         "input",
         "processed",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import runpy
 import sys
 from contextlib import chdir
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from asterism.cli.common.files import folder_with
 from asterism.cli.common.local_spark import local_spark
 
 PROGRAM = "ssh_attacks.py"
@@ -57,12 +57,9 @@ def _run(program: Path, *arguments: str) -> None:
 
 
 def find_program() -> Path | None:
-    """The program: that of the checkout in which this module is, or the installed one."""
-    folders = [Path(__file__).parents[3] / "examples"]
-    installed = find_spec("asterism_demo")
-    if installed is not None:
-        folders += map(Path, installed.submodule_search_locations or ())
-    return next((folder / PROGRAM for folder in folders if (folder / PROGRAM).is_file()), None)
+    """The program: that of the checkout, or the installed one."""
+    folder = folder_with(PROGRAM, in_checkout="examples", in_wheel="asterism_demo")
+    return None if folder is None else folder / PROGRAM
 
 
 def _shown(path: Path) -> Path:

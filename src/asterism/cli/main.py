@@ -12,6 +12,7 @@ import click
 from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
 from asterism.cli.demo import demo
+from asterism.cli.docs import docs
 from asterism.cli.doctor import doctor
 from asterism.cli.explain import explain
 from asterism.cli.match import match
@@ -45,6 +46,7 @@ for command in (
     compile_,
     doctor,
     demo,
+    docs,
 ):
     main.add_command(command)
 for command in (diff, apply, rollback, wait):

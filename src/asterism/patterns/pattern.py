@@ -12,9 +12,10 @@ from asterism.arguments import shown
 from asterism.errors import PatternError
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
+from asterism.text.view import View
 
 
-class Pattern(PatternSequence):
+class Pattern(PatternSequence, View):
     """A sequence of stages to find among the events of one key.
 
     >>> from datetime import timedelta

@@ -7,9 +7,10 @@ from asterism.errors import StreamDefinitionError
 from asterism.row_patterns.checking import check_without_columns
 from asterism.row_patterns.clause.clause import Clause, DialectName, dialect_of
 from asterism.row_patterns.clause.reading import read
+from asterism.text.view import View
 
 
-class MatchRecognize:
+class MatchRecognize(View):
     """A MATCH_RECOGNIZE clause that has been read. :func:`asterism.match_recognize` takes it, as it takes the text.
 
     :param text: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it

@@ -50,12 +50,17 @@ class Canvas:
         return shape
 
     def line(
-        self, points: list[tuple[float, float]], color: str, dashes: str | None = None, width: float = 1.6
+        self,
+        points: list[tuple[float, float]],
+        color: str,
+        dashes: str | None = None,
+        width: float = 1.6,
+        corner: float = CORNER,
     ) -> None:
-        """A line with rounded corners."""
+        """A line, whose corners have a radius of *corner*."""
         path = f"M{number_text(points[0][0])} {number_text(points[0][1])}"
         for (x0, y0), (x1, y1), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
-            into, out = _towards(x1, y1, x0, y0), _towards(x1, y1, x2, y2)
+            into, out = _towards(x1, y1, x0, y0, corner), _towards(x1, y1, x2, y2, corner)
             path += f"L{into}Q{number_text(x1)} {number_text(y1)} {out}"
         path += f"L{number_text(points[-1][0])} {number_text(points[-1][1])}"
         caps = "round" if dashes is not None else None
@@ -134,10 +139,10 @@ def number_text(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _towards(x: float, y: float, other_x: float, other_y: float) -> str:
-    """The point at most CORNER away from (x, y), in the direction of the other."""
+def _towards(x: float, y: float, other_x: float, other_y: float, distance: float) -> str:
+    """The point at most *distance* away from (x, y), in the direction of the other."""
     far = max(abs(other_x - x), abs(other_y - y), 1.0)
-    part = min(CORNER, far / 2) / far
+    part = min(distance, far / 2) / far
     return f"{number_text(x + (other_x - x) * part)} {number_text(y + (other_y - y) * part)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,13 +12,14 @@ from asterism.columns.time import time_text
 from asterism.errors import printable
 from asterism.patterns.automaton import Edge, NfaState
 from asterism.text.printable import one_line
+from asterism.text.view import View
 
 
 class TraceStoppedError(Exception):
     """The reason why a trace stops."""
 
 
-class TraceLines(ABC):
+class TraceLines(View, ABC):
     """A trace as text."""
 
     __slots__ = ()
@@ -39,9 +39,6 @@ class TraceLines(ABC):
 
     def __str__(self) -> str:
         return self.text()
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text())}</pre>"
 
 
 class What(enum.Enum):

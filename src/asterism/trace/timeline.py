@@ -31,6 +31,7 @@ from asterism.text.svg import (
     Canvas,
     text_width,
 )
+from asterism.text.view import View
 
 MAX_KEYS, MAX_ROWS = 30, 1_000
 """Maximum number of keys and matches in a drawing. The first ones are drawn."""
@@ -60,7 +61,7 @@ class _Bar:
 
 
 @dataclass(frozen=True, repr=False)
-class Timeline:
+class Timeline(View):
     """Matches on a time axis. Created by :func:`asterism.timeline`. Notebooks draw a timeline that is the last line of a cell.
 
     :ivar rows: the matches, at most 1,000

@@ -44,6 +44,7 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 from asterism.arguments import expect
 from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.spelling import PythonNames
+from asterism.text.view import View
 from asterism.windows.arguments import check_delta, code, duration, name_of
 
 MAX_DEPTH = 100
@@ -127,7 +128,7 @@ class TriggerContext:
         self.processing_time_timers.discard(_moment(time))
 
 
-class Trigger:
+class Trigger(View):
     """Base of all triggers, including user-defined ones.
 
     A subclass overrides :meth:`on_element`, and further methods if needed: a timer needs its callback, and only a trigger with

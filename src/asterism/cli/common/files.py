@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,18 @@ from asterism.patterns.semantics import Semantics
 if TYPE_CHECKING:
     from asterism.row_patterns.clause.clause import DialectName
     from asterism.row_patterns.match_recognize import MatchRecognize
+
+
+CHECKOUT = Path(__file__).parents[4]
+
+
+def folder_with(name: str, *, in_checkout: str, in_wheel: str) -> Path | None:
+    """The folder of the checkout in which this module is, or of the installed package *in_wheel*, if it has the file *name*."""
+    folders = [CHECKOUT / in_checkout]
+    installed = find_spec(in_wheel)
+    if installed is not None:
+        folders += map(Path, installed.submodule_search_locations or ())
+    return next((folder for folder in folders if (folder / name).is_file()), None)
 
 
 def read_pattern_file(file: Path) -> bytes:

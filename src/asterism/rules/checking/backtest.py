@@ -23,6 +23,7 @@ from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 from asterism.text.html_table import html_table
 from asterism.text.printable import event_text, one_line
+from asterism.text.view import View
 
 ADDED, REMOVED, KEPT = "added", "removed", "kept"
 MAX_EVENTS = 20
@@ -150,7 +151,7 @@ class BacktestRule:
 
 
 @dataclass(frozen=True)
-class BacktestReport:
+class BacktestReport(View):
     """What rules found in a table of history. ``str`` and notebooks show it as a table.
 
     :ivar rules: the rules, in their order; then those that exist only in the rules that were compared with

@@ -24,6 +24,7 @@ from asterism.spark.watching.progress import (
     discovery_of,
     has_rules,
     input_rate,
+    input_rows,
     lags_of,
     newest_of,
     numbers_of_operators,
@@ -37,10 +38,13 @@ from asterism.spark.watching.progress import (
 from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import BLUE, FAINT, PAD, PURPLE, Canvas
+from asterism.text.view import View
 
 MAX_BATCHES, MAX_RULES = 60, 20
 """How many micro-batches the drawing has, and how many rules the table: those with the most matches."""
 MAX_TEXT, MAX_LINES = 1_000, 10
+_FALLS_BEHIND = 3
+"""The number of slow micro-batches in a row after which a query is said to fall behind."""
 _WIDTH, _HEIGHT = 420.0, 60.0
 _ERROR = re.compile(r"asterism\.errors\.(\w+: [^\n]*(?:\n  (?!File |\s)[^\n]*)*)")
 """An error of Asterism in a text with stack traces: the message, with its detail and hint."""
@@ -66,7 +70,7 @@ def monitor(query: Any) -> QueryMonitor:
 
 
 @dataclass(frozen=True, repr=False)
-class QueryMonitor:
+class QueryMonitor(View):
     """A view of a streaming query. Created by :func:`asterism.monitor`.
 
     :ivar query: the query
@@ -153,8 +157,8 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     watermark = totals.watermark
     facts = [
         ("micro-batch", f"{last.batchId}, began {_time(time_of(last))}, took {seconds_of(last):,.1f} s"),
-        ("input", f"{last.numInputRows:,} rows, {_rate(input_rate(last))}"),
-        ("processed", _processed(last)),
+        ("input", f"{input_rows(last):,} rows, {_rate(input_rate(last))}"),
+        ("processed", _processed(batches)),
         ("watermark", "not in the progress of this query" if watermark is None else _watermark(last, watermark)),
         ("state", f"{state_rows(last):,} rows, {state_bytes(last) / 1_000_000:,.1f} MB"),
     ]
@@ -249,7 +253,7 @@ def rates_svg(batches: Sequence[StreamingQueryProgress]) -> str:
             if value is not None
         ]
         if len(points) > 1:
-            canvas.line(points, color)
+            canvas.line(points, color, corner=0)
         for x, y in points[-1:]:
             canvas.add("circle", cx=x, cy=y, r=3, fill=color)
     first, last = batches[0].batchId, batches[-1].batchId
@@ -283,10 +287,13 @@ def _status(query: Any) -> str:
     return one_line(f"active: {query.status.get('message', '')}", MAX_TEXT)
 
 
-def _processed(last: StreamingQueryProgress) -> str:
-    arrived, processed = input_rate(last), processed_rate(last)
-    behind = arrived is not None and processed is not None and processed < arrived
-    return _rate(processed) + (", slower than the input" if behind else "")
+def _processed(batches: Sequence[StreamingQueryProgress]) -> str:
+    """One slow micro-batch may follow a pause. Several in a row say that the query falls behind."""
+    rates = [(input_rate(batch), processed_rate(batch)) for batch in batches[-_FALLS_BEHIND:]]
+    slower = [None not in pair and pair[1] < pair[0] for pair in rates]  # type: ignore[operator]
+    behind = len(slower) == _FALLS_BEHIND and all(slower)
+    words = f", slower than the input in {_FALLS_BEHIND} micro-batches in a row" if behind else ""
+    return _rate(rates[-1][1]) + words
 
 
 def _rate(value: float | None) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
 from asterism.columns.time import EPOCH
 from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import INITIALIZING
 from asterism.rules.sets.rule_counts import FAMILY
 from asterism.spark.host.stateful import PartitionBehind, operator_observations, operator_watermarks, partitions_behind
+from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import discovery
 
 
@@ -89,14 +90,29 @@ def _statistics(value: Row | dict[str, Any]) -> HistogramStatistics:
     return HistogramStatistics(row["count"], row["sum"], row["min"], row["max"], buckets)
 
 
+def input_rows(progress: StreamingQueryProgress) -> int:
+    """The rows of the user's sources. Spark's number also counts those by which a query controls its operators."""
+    return sum(source.numInputRows for source in _sources(progress))
+
+
 def input_rate(progress: StreamingQueryProgress) -> float | None:
     """Rows that arrived per second. The first micro-batch has none."""
-    return _finite(progress.inputRowsPerSecond)
+    return _sum(source.inputRowsPerSecond for source in _sources(progress))
 
 
 def processed_rate(progress: StreamingQueryProgress) -> float | None:
     """Rows per second of a micro-batch."""
-    return _finite(progress.processedRowsPerSecond)
+    return _sum(source.processedRowsPerSecond for source in _sources(progress))
+
+
+def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
+    """The sources of the user."""
+    return [source for source in progress.sources if "definition" not in (offset_of(source.endOffset) or {})]
+
+
+def _sum(rates: Iterable[float]) -> float | None:
+    known = [rate for rate in map(_finite, rates) if rate is not None]
+    return sum(known) if known else None
 
 
 LAG = ("avgOffsetsBehindLatest", "maxOffsetsBehindLatest", "minOffsetsBehindLatest")
@@ -173,7 +189,7 @@ class QueryTotals:
         """Add a micro-batch."""
         self.last, self.triggered = progress, time_of(progress)
         self.batches += 1
-        self.rows += progress.numInputRows
+        self.rows += input_rows(progress)
         # In a micro-batch without data, perhaps no key group of an operator is called.
         self.watermarks |= operator_watermarks(progress)
         self.behind |= partitions_behind(progress)
