@@ -182,7 +182,7 @@ class Instances(StreamOperator):
         self.out.collect(line=f"{self.total.value()} {self.last.get()}")
 
 
-class Lists(Instances):
+class Lists(StreamOperator):
     """Without the total."""
 
     orders = Input("user STRING, ts TIMESTAMP, v BIGINT")
