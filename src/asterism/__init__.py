@@ -12,6 +12,7 @@ from asterism.loading import loading
 if TYPE_CHECKING:
     __version__: str
     from asterism.cep import CEP
+    from asterism.changes.plan import SavepointPlan
     from asterism.discovery import (
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
-    from asterism.savepoints.plan import SavepointPlan
     from asterism.spark.api.running import run
     from asterism.spark.api.table_functions import register_function
     from asterism.spark.host.state_reader import StateReader, read_state
@@ -287,7 +287,7 @@ _NAMES = {
     "streams.row_patterns": ["RowPatternStream", "match_recognize"],
     "streams.sql": ["sql"],
     "spark.host.state_reader": ["StateReader", "read_state"],
-    "savepoints.plan": ["SavepointPlan"],
+    "changes.plan": ["SavepointPlan"],
     "spark.savepoints.bootstrapping": ["bootstrap_savepoint"],
     "spark.savepoints.changing": ["change_checkpoint", "change_savepoint", "plan_savepoint"],
     "spark.savepoints.comparing": ["diff_savepoints"],

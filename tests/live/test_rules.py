@@ -105,6 +105,19 @@ def test_partial_matches_survive_a_restart(tmp_path: Path) -> None:
         assert engine.progress["observedMetrics"]["asterism"] == {"matches": 1}
 
 
+def test_a_new_version_adopts_partial_matches(tmp_path: Path) -> None:
+    files = RuleFile(tmp_path)
+    files.write(PatternProcessor("ab", 1, chain("a", "b")), PatternProcessor("other", 1, chain("a", "b")))
+    with files.open() as engine:
+        engine.process(event(1, "a"), watermark=NOON + timedelta(seconds=1))
+        files.write(
+            PatternProcessor("ab", 2, chain("a", "b", "c"), adopt=True), PatternProcessor("other", 2, chain("a", "b"))
+        )
+        until(lambda: engine.status().processors == {"ab": 2, "other": 2})
+        events = [event(2, "b"), event(3, "c")]
+        assert ids(engine.process(events, watermark=NOON + timedelta(seconds=3))) == ["ab@2"]
+
+
 def test_what_is_wrong(tmp_path: Path) -> None:
     files = RuleFile(tmp_path)
     with pytest.raises(PatternProcessorError, match="no pattern processors could be discovered"):

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from asterism import Pattern
+from asterism.changes.plan import SavepointPlan, plan_of
 from asterism.operators.state.page_numbers import PageKind
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.patterns import PatternChange
-from asterism.savepoints.plan import SavepointPlan
 from asterism.testing import Literals, PatternHarness
 from tests.savepoints.regrouping import continue_with
 
@@ -54,6 +54,6 @@ def changed(
 
     store = before.stores[0]
     continue_with(before, run, change_of)
-    value = next(page for number, page in store.pages.items() if number < PageKind.WAITING_EVENTS.first)
-    *_, counts = changes[0].page(value)
-    return SavepointPlan(counts, changes[0].notes), run
+    pages = [page for number, page in store.pages.items() if number < PageKind.WAITING_EVENTS.first]
+    plan = plan_of((changes[0].page(page)[-1] for page in pages), changes[0].notes if changes else ())
+    return plan, run

@@ -134,3 +134,39 @@ def test_what_an_operator_cannot_change() -> None:
     old, run = former(), StreamOperatorHarness(Wide(), {"orders": {"key": "v", "time": "ts"}, "limits": {}})
     with pytest.raises(CheckpointMismatchError, match="key"):
         continue_with(old, run, lambda definition, _: OperatorChange(definition, run.operator))  # type: ignore[arg-type]
+
+
+class Kept(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    last = MapState("INT", "INT", ttl=timedelta(seconds=4))
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.last.put(e.v, e.v)
+
+
+class KeptForever(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    last = MapState("INT", "INT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.out.collect(line=str(sorted(self.last.items())))
+
+
+@pytest.mark.parametrize("watermark", [4, 5, 6])
+def test_what_has_expired_remains_expired_without_a_time_to_live(watermark: int) -> None:
+    """The page is not read while the watermark passes the expiry times of 5 and 6 seconds, so the entries are still in it."""
+    wires = {"orders": WIRES["orders"]}
+    old, run = (StreamOperatorHarness(operator, wires) for operator in (Kept(), KeptForever()))
+    old.feed(orders(1, 2), "orders").feed_watermark(2_000_000, "orders").feed_watermark(watermark * 1_000_000, "orders")
+
+    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
+        return OperatorChange(definition, run.operator, watermark=summary.watermark)  # type: ignore[arg-type]
+
+    continue_with(old, run, change_of)
+    run.feed(orders(9), "orders").feed_watermark(9_000_000, "orders").end()
+    left = {4: "[(1, 1), (2, 2)]", 5: "[(2, 2)]", 6: "[]"}
+    assert [row["line"] for row in run.rows("out")] == [left[watermark]]

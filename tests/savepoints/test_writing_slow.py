@@ -243,6 +243,28 @@ def test_states_are_set_from_tables(spark: SparkSession, tmp_path: Path) -> None
     assert run("second", drain=True) == expected
 
 
+def test_files_that_do_not_belong_to_a_savepoint(spark: SparkSession, tmp_path: Path) -> None:
+    """A call that was killed before it removed its mark is repeated. Unknown files are neither copied nor silently left out."""
+    query = Query(spark, tmp_path, of_pattern)
+    query.write(0, parts()[0])
+    query.run("checkpoint", drain=False, key_groups=2)
+    checkpoint, savepoint = str(tmp_path / "checkpoint"), tmp_path / "savepoint"
+    create_savepoint(spark, checkpoint, str(savepoint))
+    with pytest.raises(StateError, match="is not empty"):
+        create_savepoint(spark, checkpoint, str(savepoint))
+    (savepoint / "incomplete.json").write_text(json.dumps({"checkpoint": checkpoint}))
+    create_savepoint(spark, checkpoint, str(savepoint))
+    assert not (savepoint / "incomplete.json").exists()
+
+    (savepoint / "notes").mkdir()
+    writer = SavepointWriter.from_existing_savepoint(spark, str(savepoint)).remove_keys([{"user": "u1"}])
+    with pytest.raises(StateError, match="files that do not belong to it"):
+        writer.write(str(tmp_path / "without"))
+    (savepoint / "notes").rmdir()
+    assert writer.write(str(tmp_path / "without")).removed["keys"] == 1
+    assert (tmp_path / "without" / "sources").exists() == (savepoint / "sources").exists()
+
+
 def rows_of(df: DataFrame) -> list[tuple[Any, ...]]:
     """The rows with the columns of the key."""
     if "key" in df.columns:

@@ -16,7 +16,7 @@ from asterism.errors import StateError
 from asterism.patterns.pattern import Pattern
 
 if TYPE_CHECKING:
-    from asterism.savepoints.plan import SavepointPlan
+    from asterism.changes.plan import SavepointPlan
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from asterism.http.application import ChangedError
 from asterism.http.messages import error_fields
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.clauses import clause_of
+from asterism.rules.checking.adoption_plan import adoption_text
 from asterism.rules.checking.validation import (
     MAX_PROBLEMS,
     CheckedProcessor,
@@ -39,7 +40,7 @@ from asterism.rules.checking.validation import (
     key_and_measures,
     summary_of,
 )
-from asterism.rules.definition.processor import PatternProcessor, point_in_time
+from asterism.rules.definition.processor import ANY_VERSION, PatternProcessor, point_in_time
 from asterism.rules.definition.registered_conditions import names_in
 from asterism.rules.definition.rule_templates import expanded, is_template
 from asterism.rules.sets.discovery_status import now_text
@@ -304,7 +305,18 @@ class ConsoleRules:
             return None
         id = checked.item["id"]
         effect, item = self._decided(checked.item, checked.checked.processor, self._kept.rule_set([id]))
-        return {"effect": effect, "version": item.get("version"), "shadow": is_shadow(item) is True}
+        adopts = self._adopts(checked.checked.processor) if effect == VERSION else None
+        more = {} if adopts is None else {"adopts": adopts}
+        return {"effect": effect, "version": item.get("version"), "shadow": is_shadow(item) is True, **more}
+
+    def _adopts(self, processor: PatternProcessor) -> str | None:
+        """What a new version adopts of the partial matches of the one in use, as a sentence."""
+        used = None if processor.adopt is None else self.used(processor.id)
+        former = None if used is None else _processor(used)
+        if former is None or processor.adopt not in (ANY_VERSION, former.version):
+            return None
+        text = adoption_text(processor, former, self.semantics)
+        return f"{text[0].upper()}{text[1:]}."
 
     def _decided(
         self, item: Mapping[str, Any], processor: PatternProcessor, rules: RuleSet

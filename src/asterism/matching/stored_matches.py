@@ -39,16 +39,13 @@ _MAX_EDGES = 20_000
 
 def described_pattern(pattern: BoundPattern, identity: Callable[[Any], str]) -> dict[str, Any]:
     """What the state of a pattern needs, beside its automaton, to be continued with another pattern
-    (:mod:`asterism.savepoints.patterns`), as JSON: the edges of each state (none, if there are very many), what the condition
-    bits and the computed columns of events are, and what keys remember.
+    (:mod:`asterism.changes.partial_matches`), as JSON: :func:`described_edges`, what the condition bits and the computed
+    columns of events are, and what keys remember.
 
     :param identity: of a function in Python
     """
-    states = pattern.nfa.states
-    edges = [[[int(edge.action), edge.target.number, micros(edge.gap)] for edge in state.edges] for state in states]
     return {
-        "start": pattern.nfa.start.number,
-        "edges": edges if sum(map(len, edges)) <= _MAX_EDGES else None,
+        **described_edges(pattern.nfa),
         "bits": pattern.texts_of_bits(identity),
         "computed": pattern.computed_texts,
         "previous": pattern.remembers_events,
@@ -56,6 +53,12 @@ def described_pattern(pattern: BoundPattern, identity: Callable[[Any], str]) -> 
         "counts_keys": pattern.counts_keys,
         "relevant_only": pattern.relevant_only,
     }
+
+
+def described_edges(nfa: Nfa) -> dict[str, Any]:
+    """The start and the edges of each state of an automaton, as JSON; no edges, if there are very many."""
+    edges = [[[int(edge.action), edge.target.number, micros(edge.gap)] for edge in state.edges] for state in nfa.states]
+    return {"start": nfa.start.number, "edges": edges if sum(map(len, edges)) <= _MAX_EDGES else None}
 
 
 def matches_schema(key: pa.DataType, event: pa.DataType | None = None) -> pa.Schema:

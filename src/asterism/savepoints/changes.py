@@ -8,14 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 
+from asterism.changes.plan import Counts
 from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.groups import group_codes
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import KeyStates, State
 from asterism.savepoints.plain_types import retyped
-from asterism.savepoints.plan import Counts
 
 SOON = 1000
 """So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
@@ -69,6 +71,19 @@ def rows_of_state(states: KeyStates, former: pa.Table, keys: pa.Table, state: St
     of_state = pa.StructArray.from_arrays([state[f.name] for f in states.fields], fields=list(states.fields))
     columns = {THE_KEY: of_key, STATE: of_state, NEXT_EVENT_TIME: pa.array(due)}
     return pa.table({name: columns.get(name, former.column(name)) for name in former.column_names})
+
+
+def rows_of_keys(states: KeyStates, former: pa.Table, keys: pa.Table) -> pa.Table:
+    """Of the rows of the table ``keys``, those of some of their *keys*, in this order."""
+    names = keys.schema
+    known = pa.table(
+        [retyped(c, f.type) for c, f in zip(one_chunk(former.column(THE_KEY)).flatten(), states.keys, strict=True)],
+        schema=names,
+    )
+    codes, count = group_codes(pa.concat_tables([known, keys]))
+    places = np.zeros(count, np.int64)
+    places[codes[: former.num_rows]] = np.arange(former.num_rows)
+    return former.take(pa.array(places[codes[former.num_rows :]]))
 
 
 def changed_waiting(change: StateChange, name: str, rows: pa.Table) -> tuple[pa.Table, Counts]:

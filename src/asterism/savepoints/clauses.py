@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import one_chunk
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
@@ -27,7 +28,6 @@ from asterism.row_patterns.operator import WORDS, RowPatternOperator
 from asterism.row_patterns.stored_searches import ROWS
 from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.plan import CONTINUES, DROPPED, Counts, PlanPart
 
 _REACH, _NUMBERED = "the number of earlier rows that PREV() reads", "the use of MATCH_NUMBER()"
 SEARCHES, DECIDED, WAITING = "keys whose search waits", "keys without undecided rows", "events that wait"

@@ -6,11 +6,14 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from asterism.columns.time import BEFORE_TIME
 from asterism.errors import NewerStateError, StateError
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.key_groups import Summary
+from asterism.savepoints.offset_log import watermark_in
 
 FORMAT = 2
 """Rises when a savepoint of this release could not be restored by an earlier one."""
@@ -111,6 +114,18 @@ class Manifest:
     summary: Summary | None
     counts: Mapping[str, int]
     upstream: Sequence[UpstreamOperator] = ()
+
+    def watermark_of(self, summary: Summary) -> int:
+        """The event time of an operator in microseconds: its watermark, or Spark's. Those of its inputs do not count: one
+        may be ahead, and what comes from the others is not late.
+        """
+        of_spark = watermark_in(self.position.commit)
+        return max(summary.watermark, of_spark * 1000 if of_spark else BEFORE_TIME)
+
+    @property
+    def written_at(self) -> int:
+        """The processing time of the savepoint in microseconds."""
+        return int(datetime.fromisoformat(self.created).timestamp()) * 1_000_000
 
     def to_json(self) -> str:
         position = self.position

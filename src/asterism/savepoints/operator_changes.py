@@ -13,12 +13,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.schemas import small_type
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
 from asterism.operators.evolution import aligned, check_evolution
-from asterism.operators.key_group import KeyGroupOperator
+from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.state.keyed_state import EXPIRES, KEY
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
@@ -26,7 +27,6 @@ from asterism.operators.stored_state import BROADCAST, STATE, of_keys
 from asterism.savepoints.changes import StateChange, rows_of_state, written_page
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.plan import CONTINUES, DROPPED, Counts, PlanPart
 
 _WIDER: dict[str, tuple[str, ...]] = {
     "int8": ("int16", "int32", "int64", "float", "double"),
@@ -43,17 +43,21 @@ class OperatorChange(StateChange):
     :param old: the definition of the state
     :param operator: the new operator, with its inputs
     :param renamed: new names of states, by their former names
+    :param watermark: that of the state
+    :param processing_time: when it was written. What has expired by then, in the operator's time, remains expired
     :raises StateError: the state cannot be continued at all
     """
 
     def __init__(
         self,
         old: StateDefinition,
-        operator: KeyGroupOperator,
+        operator: MultipleInputOperator,
         renamed: Mapping[str, str] | None = None,
         watermark: int = BEFORE_TIME,
+        processing_time: int = BEFORE_TIME,
     ) -> None:
-        self.old, self.new, self._watermark = old, operator.definition, watermark
+        self.old, self.new = old, operator.definition
+        self._time = watermark if operator.event_time else processing_time
         renamed = dict(renamed or {})
         states = {table.partition(":")[2]: table for table in old.tables if table.startswith((STATE, BROADCAST))}
         for former, name in renamed.items():
@@ -106,7 +110,8 @@ class OperatorChange(StateChange):
         tables = tables_by_name(written_page(before, rows), of_keys(self.old.tables))
         counts: Counts = Counter()
         made: dict[str, pa.Table] = {}
-        for table, stored in tables.items():
+        for table, rows_of_table in tables.items():
+            stored = self._live(rows_of_table)
             if table.startswith(STATE):
                 counts += self._counted(table, stored.num_rows)
             name = self._tables.get(table, table)
@@ -120,6 +125,12 @@ class OperatorChange(StateChange):
         left = rows.take(chosen)
         due = one_chunk(left.column(NEXT_EVENT_TIME)).to_numpy()
         return rows_of_state(after, left, keys.take(chosen), {n: s.take(chosen) for n, s in state.items()}, due), counts
+
+    def _live(self, entries: pa.Table) -> pa.Table:
+        """The entries that have not expired: without a time to live, the others would be there again."""
+        if EXPIRES not in entries.column_names:
+            return entries
+        return entries.filter(pa.array(entries.column(EXPIRES).to_numpy() > self._time))
 
     def _counted(self, table: str, count: int) -> Counts:
         reason = self._reasons.get(table)
@@ -138,7 +149,7 @@ class OperatorChange(StateChange):
 
     def broadcast(self, name: str, entries: pa.Table) -> tuple[str | None, pa.Table, Counts]:
         """(the name of a broadcast state now, None: it was removed; its entries; what became of them)."""
-        table = BROADCAST + name
+        table, entries = BROADCAST + name, self._live(entries)
         counts = self._counted(table, entries.num_rows)
         if table not in self._tables:
             return None, entries, counts

@@ -1,6 +1,6 @@
 """The state of a pattern, continued with another pattern.
 
-Partial matches continue by the names of their stages (:mod:`asterism.savepoints.automata`). Events keep the columns that they
+Partial matches continue by the names of their stages (:mod:`asterism.changes.partial_matches`). Events keep the columns that they
 were stored with. What cannot be continued is dropped, and counted with the reason.
 
 See docs/decisions/0132.
@@ -12,21 +12,21 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import offsets_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.changes.partial_matches import PREVIOUS_EVENTS, MatchesChange, too_little
+from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.errors import StateError
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, columns_of
 from asterism.expressions.parsing import AGGREGATES
 from asterism.matching.binding import BoundPattern, python_mask
-from asterism.matching.key_rows import KeyRows
 from asterism.matching.operator import CepOperator, identity_of_function
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.page import Page
@@ -36,22 +36,16 @@ from asterism.operators.evolution import FIXED, check_evolution
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.stored_state import aligned_column
-from asterism.patterns.automaton import NfaStateKind
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
-from asterism.savepoints.automata import AutomatonChange, StoredAutomaton
 from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"
-_PREVIOUS, _NUMBERS = "the number of earlier events that PREV() reads", "the use of MATCH_NUMBER() in measures"
-PARTIAL, HELD, WAITING = "partial matches", "finished matches that a skip strategy holds back", "events that wait"
-_TOO_LONG = "its events do not fit into the new window"
-_SAME = "the same as another one without the events of removed stages"
-_OVER = "its new window has passed: it ends at once"
+_NUMBERS = "the use of MATCH_NUMBER() in measures"
+WAITING = "events that wait"
 
 
 def operator_of_pattern(pattern: Pattern, old: StateDefinition, measures: Sequence[str] = ()) -> CepOperator:
@@ -98,28 +92,19 @@ class PatternChange(StateChange):
         self.new = _definition(old, operator)
         _check(old, self.new)
         self.fingerprint = hashlib.sha256(self.new.to_bytes()).digest()[:16]
-        before, after = StoredAutomaton.of_details(old.details), StoredAutomaton.of_details(self.new.details)
-        names = _checked_names(renamed or {}, before.stages, after.stages)
+        names = _checked_names(renamed or {}, old.details["stages"], self.new.details["stages"])
         self._former_events = {name: _former(name, old, self.new) for name in self.new.tables[EVENTS].names}
         """for each column of events, its name in the former state; None: it has none"""
-        self._automaton = AutomatonChange(before, after, names, self._lacking())
-        self._memory = _Memory(old.details, self.new.details)
+        self._matches = MatchesChange(old.details, self.new.details, self._pattern, names, self._lacking(), watermark)
         if self._pattern.remembers_events and None in self._former_events.values():
-            raise _too_little("PREV reads another column of earlier events", "other columns")
-        self._first_match_only = self._pattern.plan.skip.kind is SkipKind.FIRST_MATCH_ONLY
+            raise too_little("PREV reads another column of earlier events", "other columns")
 
     @property
     def notes(self) -> list[str]:
         """What the counts of a plan do not show."""
-        notes = []
-        removed = [
-            stage
-            for stage, number in zip(self._automaton.old.stages, self._automaton.stages, strict=True)
-            if number < 0
-        ]
-        added = [
-            stage for number, stage in enumerate(self._automaton.new.stages) if number not in self._automaton.stages
-        ]
+        notes, automaton = [], self._matches.automaton
+        removed = [stage for stage, number in zip(automaton.old.stages, automaton.stages, strict=True) if number < 0]
+        added = [stage for number, stage in enumerate(automaton.new.stages) if number not in automaton.stages]
         if removed and added:
             notes.append(
                 f"stages removed: {', '.join(removed)}; added: {', '.join(added)}. If one was renamed, say so: "
@@ -132,7 +117,7 @@ class PatternChange(StateChange):
                 "events that were ahead of the watermark, and that no condition of the former pattern accepted, were not kept: "
                 f"they do not meet the new condition {new_bits[0]}"
             )
-        if self._first_match_only and SkipKind.FIRST_MATCH_ONLY.value not in self.old.details.get("skip", ""):
+        if self._matches.first_match_only and SkipKind.FIRST_MATCH_ONLY.value not in self.old.details.get("skip", ""):
             notes.append("keys that have had a match can have another first match")
         return notes
 
@@ -175,169 +160,9 @@ class PatternChange(StateChange):
         return rows_of_state(after, rows.take(pa.array(live)), keys, state, due), counts
 
     def page(self, value: bytes) -> tuple[Page, Ints, Ints, Counts]:
-        """(a page of the keys that have a state; their index among the former keys; the next deadline of each; the counts)."""
+        """As :meth:`MatchesChange.page`, of a page as it is stored."""
         page = Page.from_bytes(value, self.old.tables[KEYS_TABLE], self.old.tables[EVENTS])
-        progress, counts, size = self._progress(page.nodes), Counter[PlanPart](), page.keys.num_rows
-        nodes = self._nodes(page.nodes)
-        runs, of_runs = self._runs(page, progress, nodes, counts)
-        held, of_held = self._held(page, progress, nodes, counts)
-        timers, of_timers = self._timers(page, runs, of_runs)
-        rows = KeyRows(
-            offsets_of(np.bincount(of_runs, minlength=size)), runs,
-            offsets_of(np.bincount(of_held, minlength=size)), held,
-            offsets_of(np.bincount(of_timers, minlength=size)), timers.reshape(-1, 1),
-        )  # fmt: skip
-        changed = Page(
-            page.keys, self._aligned(page.events, len(page.times)), page.times, page.positions, nodes.rows, rows
-        )
-        live = np.flatnonzero(np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0))
-        deadlines = np.full(size, END_OF_TIME, np.int64)
-        begun = (runs[:, 1] >= 0) & (runs[:, 2] >= 0)
-        np.minimum.at(deadlines, of_runs[begun], self._deadlines(page.times, nodes.rows, runs[begun]))
-        np.minimum.at(deadlines, of_timers, timers)
-        return changed.of(live), live, deadlines[live], counts
-
-    def _progress(self, nodes: Ints) -> Ints:
-        """For each node, the number of its progress in both automata."""
-        automaton, progress = self._automaton, list[int]()
-        for _, stage, parent in nodes.tolist():
-            if parent >= len(progress):
-                raise StateError("the nodes of the savepoint are not in order")
-            before = automaton.begin if parent < 0 else progress[parent]
-            progress.append(before if stage < 0 else automaton.after(before, stage))
-        return np.array(progress, np.int64)
-
-    def _nodes(self, nodes: Ints) -> _Nodes:
-        numbers = np.array([*self._automaton.stages, -1], np.int64)  # -1: a node of what a key remembers
-        rows, replaced_by = nodes.copy(), np.arange(len(nodes))
-        rows[:, 1] = numbers[nodes[:, 1]]
-        is_removed = (rows[:, 1] < 0) & (nodes[:, 1] >= 0)
-        if not is_removed.any():
-            return _Nodes(rows, replaced_by, None)
-        for node in np.flatnonzero(is_removed).tolist():
-            parent = nodes[node, 2]
-            replaced_by[node] = replaced_by[parent] if parent >= 0 else -1
-        has_parent = nodes[:, 2] >= 0
-        rows[has_parent, 2] = replaced_by[nodes[has_parent, 2]]
-        first = list[int]()
-        for event, _, parent in rows.tolist():
-            first.append(event if parent < 0 else first[parent])
-        return _Nodes(rows, replaced_by, np.array(first, np.int64))
-
-    def _runs(self, page: Page, progress: Ints, nodes: _Nodes, counts: Counts) -> tuple[Ints, Ints]:
-        """The partial matches that continue, with the rows of the start state and of what keys remember; and the key of each."""
-        rows = page.rows.run_rows
-        owners = np.repeat(np.arange(page.keys.num_rows), np.diff(page.rows.run_at))
-        is_memory, begun = rows[:, 2] < 0, (rows[:, 1] >= 0) & (rows[:, 2] >= 0)
-        memory, kept = self._memory.changed(rows[is_memory])
-        made, of_made = self._begun(page, rows[begun], owners[begun], progress, nodes, counts)
-        rest = ~is_memory & ~begun
-        start, of_start = self._start_rows(rows[rest], owners[rest], of_made)
-        new = np.concatenate([memory, made, start])
-        of_new = np.concatenate([owners[is_memory][kept], of_made, of_start])
-        order = np.lexsort((new[:, 0], of_new))  # by key and first event: the start state is the last one
-        return new[order], of_new[order]
-
-    def _begun(
-        self, page: Page, rows: Ints, owners: Ints, progress: Ints, nodes: _Nodes, counts: Counts
-    ) -> tuple[Ints, Ints]:
-        automaton, former = self._automaton, page.nodes
-        groups = np.stack([progress[rows[:, 1]], rows[:, 2], former[rows[:, 1], 1]], 1)
-        kinds, of_kind = np.unique(groups, axis=0, return_inverse=True)
-        of_kind = of_kind.reshape(-1)
-        places = [automaton.place(code, state) for code, state, _ in kinds.tolist()]
-        ends = nodes.replaced_by[rows[:, 1]]
-        first = rows[:, 0] if nodes.first is None else nodes.first[ends]
-        window = automaton.new.window
-        fits = (page.times[nodes.rows[ends, 0]] - page.times[first] < window) | (window == 0) | (ends < 0)
-        sizes = np.array([len(place.states) for place in places], np.int64)[of_kind]
-        of_row = np.repeat(np.arange(len(rows)), np.where(fits, sizes, 0))
-        begins = offsets_of(np.where(fits, sizes, 0))[:-1]
-        targets = np.array([state for place in places for state in place.states], np.int64)
-        first_target = offsets_of(np.array([len(place.states) for place in places], np.int64))[:-1][of_kind]
-        states = targets[first_target[of_row] + np.arange(len(of_row)) - begins[of_row]]
-        made = np.stack([first[of_row], ends[of_row], states], 1)
-        _, distinct = np.unique(made[:, 1:], axis=0, return_index=True)
-        distinct = np.sort(distinct)
-        made, of_row = made[distinct], of_row[distinct]
-        remains, over = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-        remains[of_row] = True
-        over[of_row] = self._deadlines(page.times, nodes.rows, made) <= self._watermark
-        for kind, (_, state, stage) in enumerate(kinds.tolist()):
-            where = automaton.old.stages[stage], automaton.old.states[state][0]
-            of_this, place = of_kind == kind, places[kind]
-            fate: Mask
-            for fate, outcome, reason in (
-                (of_this & (sizes == 0), DROPPED, place.reason or ""),
-                (of_this & (sizes > 0) & ~fits, DROPPED, _TOO_LONG),
-                (of_this & (sizes > 0) & fits & ~remains, MERGED, _SAME),
-                (remains & of_this & over, CONTINUES, _OVER),
-                (remains & of_this & ~over, CONTINUES, self._waits(place.states, where[1])),
-            ):
-                if fate.any():
-                    counts[PlanPart(PARTIAL, *where, outcome, reason)] += int(fate.sum())
-        return made, owners[of_row]
-
-    def _waits(self, states: Sequence[int], before: str) -> str:
-        """How a partial match continues, if it waits for another stage than before."""
-        now = list(dict.fromkeys(self._automaton.new.states[state][0] for state in states))
-        return "" if now == [before] else f"waits for {' and '.join(now)}"
-
-    def _start_rows(self, rows: Ints, owners: Ints, of_begun: Ints) -> tuple[Ints, Ints]:
-        """The rows of the start state, which is not stored if it is the only one, and of keys in which no match can begin."""
-        old, new = self._automaton.old, self._automaton.new
-        is_start = rows[:, 2] == old.start
-        if self._pattern.semantics is Semantics.FLINK or self._first_match_only:
-            kept = ~is_start | np.isin(owners, of_begun)
-        else:
-            kept = is_start & np.isin(owners, of_begun)
-        changed = rows[kept].copy()
-        changed[is_start[kept], 2] = new.start
-        return changed, owners[kept]
-
-    def _held(self, page: Page, progress: Ints, nodes: _Nodes, counts: Counts) -> tuple[Ints, Ints]:
-        """The finished matches that are held back and are matches of the new pattern, too; and the key of each."""
-        rows, automaton = page.rows.waiting_rows, self._automaton
-        owners = np.repeat(np.arange(page.keys.num_rows), np.diff(page.rows.waiting_at))
-        if not len(rows):
-            return rows, owners
-        ends = nodes.replaced_by[rows[:, 1]]
-        kept = ends >= 0
-        for number, (code, stage) in enumerate(
-            zip(progress[rows[:, 1]].tolist(), page.nodes[rows[:, 1], 1].tolist(), strict=True)
-        ):
-            reason = automaton.is_complete(code)
-            kept[number] &= reason is None
-            outcome = CONTINUES if kept[number] else DROPPED
-            counts[PlanPart(HELD, automaton.old.stages[stage], "", outcome, reason or "")] += 1
-        first = rows[:, 0] if nodes.first is None else nodes.first[ends]
-        made, owners = np.stack([first, ends, rows[:, 2]], 1)[kept], owners[kept]
-        if kept.all() and nodes.first is None:
-            return made, owners  # their order is that of a heap
-        order = np.lexsort((made[:, 0], owners))
-        return made[order], owners[order]
-
-    def _timers(self, page: Page, runs: Ints, of_runs: Ints) -> tuple[Ints, Ints]:
-        """Flink's timers, one for each event that begins a partial match, at the end of its window; and the key of each."""
-        before, now = self._automaton.old.window, self._automaton.new.window
-        times = page.rows.timer_rows[:, 0]
-        owners = np.repeat(np.arange(page.keys.num_rows), np.diff(page.rows.timer_at))
-        if self._pattern.semantics is not Semantics.FLINK or now == 0:
-            return times[:0], owners[:0]
-        if before == 0:
-            begun = (runs[:, 1] >= 0) & (runs[:, 2] >= 0)
-            times, owners = page.times[runs[begun, 0]], of_runs[begun]
-        distinct = np.unique(np.stack([owners, times - before + now], 1), axis=0)
-        return distinct[:, 1], distinct[:, 0]
-
-    def _deadlines(self, times: Ints, nodes: Ints, runs: Ints) -> Ints:
-        """The deadline of each partial match; the end of time if it has none."""
-        new = self._automaton.new
-        kinds, gaps = (np.array([state[at] for state in new.states], np.int64) for at in (1, 2))
-        first, node, state = runs.T
-        by_window = times[first] + new.window if new.window else np.full(len(runs), END_OF_TIME)
-        by_gap = np.where(gaps[state] > 0, times[nodes[node, 0]] + gaps[state], END_OF_TIME)
-        return np.where(kinds[state] == NfaStateKind.LAST, END_OF_TIME, np.minimum(by_window, by_gap))
+        return self._matches.page(page, self._aligned)
 
     # ------------------------------------------------------------------ events that wait
 
@@ -357,20 +182,6 @@ class PatternChange(StateChange):
         outcome = CONTINUES if reason is None else DROPPED
         counts = Counter({PlanPart(WAITING, "", "", outcome, reason or ""): events.num_rows} if events.num_rows else {})
         return (pa.table(columns, schema=schema) if reason is None else schema.empty_table()), counts
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """The nodes with the numbers of the new stages.
-
-    :ivar replaced_by: for each node itself or, if its stage was removed, the last one before it of a stage that remains; -1:
-        there is none
-    :ivar first: the first event of each chain; None: no stage was removed
-    """
-
-    rows: Ints
-    replaced_by: Ints
-    first: Ints | None
 
 
 class _FormerEvents:
@@ -451,45 +262,6 @@ class _FormerEvents:
         return pa.table(columns, schema=self._schema)
 
 
-class _Memory:
-    """The rows with what keys remember, for a pattern that remembers no more."""
-
-    def __init__(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        before, now = old.get(CHANGE, {}), new[CHANGE]
-        self._old_previous = int(before.get("previous", old[FIXED][_PREVIOUS]))
-        self._previous, self._counts = int(now["previous"]), bool(now["counts_keys"])
-        absences = list(before.get("absences", []))
-        self._absences = [now["absences"].index(stage) if stage in now["absences"] else -1 for stage in absences]
-        if self._previous > self._old_previous:
-            raise _too_little(f"PREV reads {self._previous} earlier events of a key", f"{self._old_previous}")
-        if self._counts and not before.get("counts_keys", False):
-            raise _too_little("the first event of a key, or the number of its matches, matters", "neither")
-        unknown = [stage for stage in now["absences"] if stage not in absences]
-        if unknown:
-            raise _too_little(f'the last event of "{unknown[0]}" matters', "no such event")
-
-    def changed(self, rows: Ints) -> tuple[Ints, Ints]:
-        """(the rows that the new pattern needs, with its codes; which of *rows* they are)."""
-        codes = -1 - rows[:, 2]
-        codes_of: dict[int, int] = {0: 0} if self._counts else {}
-        codes_of |= {1 + place: 1 + place for place in range(self._previous)}
-        for number, now in enumerate(self._absences):
-            if now >= 0:
-                codes_of[1 + self._old_previous + number] = 1 + self._previous + now
-        kept = np.flatnonzero(np.isin(codes, list(codes_of)))
-        changed = rows[kept].copy()
-        changed[:, 2] = [-1 - codes_of[code] for code in codes[kept].tolist()]
-        return changed, kept
-
-
-def _too_little(needs: str, has: str) -> StateError:
-    return StateError(
-        "the savepoint cannot be continued with this pattern: keys do not remember enough",
-        f"In the new pattern, {needs}. The former one remembers {has}.",
-        "begin a new checkpoint",
-    )
-
-
 # ---------------------------------------------------------------------- definitions
 
 
@@ -517,7 +289,7 @@ def _with_stored(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
 
 def _check(old: StateDefinition, new: StateDefinition) -> None:
     """:raises StateError: more has changed than the pattern and the columns of events"""
-    may_change = {name: new.details[FIXED][name] for name in (_PATTERN, _PREVIOUS, _NUMBERS)}
+    may_change = {name: new.details[FIXED][name] for name in (_PATTERN, PREVIOUS_EVENTS, _NUMBERS)}
     fixed = {**old.details.get(FIXED, {}), **may_change}
     inputs = {name: new.inputs.get(name, schema) for name, schema in old.inputs.items()}
     check_evolution(replace(old, inputs=inputs, details={**old.details, FIXED: fixed}), new)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import KeptRules, Rule
     from asterism.discovery.editing.rule_set import Addition
     from asterism.rules.checking.validation import CheckedProcessor
-    from asterism.rules.definition.processor import Slot
+    from asterism.rules.definition.processor import PatternProcessor, Slot
     from asterism.rules.sets.discovery_status import Status
     from asterism.rules.sets.history import HistoryEntry
     from asterism.rules.sets.set_store import FolderStore
@@ -228,6 +229,7 @@ def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             tests = len(rule.item.get("tests") or ())
             expires = checked.processor.expires
             until = "" if expires is None else f", expires {expires.isoformat()}"
+            until += _adopts(checked.processor, rules, semantics)
             more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
             click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
     for rule in rules:
@@ -235,6 +237,24 @@ def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             template = one_line(str(rule.template.get("id")), 200)
             click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count:,} more rules")
     return good
+
+
+def _adopts(processor: PatternProcessor, rules: Sequence[Rule], semantics: Semantics) -> str:
+    """What a rule adopts of the version that it replaces, if that is among the *rules*."""
+    from asterism.rules.checking.adoption_plan import adopted_version, adoption_text
+
+    if processor.adopt is None:
+        return ""
+    versions = []
+    for rule in rules:
+        if rule.id == processor.id and rule.call is None:
+            with suppress(AsterismError):
+                versions.append(rule.processor())
+    former = adopted_version(processor, versions)
+    if former is None:
+        which = "the version that it replaces" if processor.adopt < 0 else f"version {processor.adopt}"
+        return f", adopts the partial matches of {which}"
+    return ", " + one_line(adoption_text(processor, former, semantics), 1_000)
 
 
 def _named(rule: Rule) -> str:
@@ -423,13 +443,15 @@ def _show_status(status: Status) -> None:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
         version = "" if rule.version is None else str(rule.version)
         colored = one_line(state, 200), _STATE_COLORS.get(rule.state, "")
-        numbers = rule.matches, rule.shadow_matches, rule.timed_out, rule.errors, rule.events, rule.partial_matches
+        of_version = rule.matches, rule.shadow_matches, rule.timed_out, rule.errors, rule.events
+        numbers = *of_version, rule.partial_matches, rule.adopted, rule.not_adopted
         counts = (str(count or "") for count in numbers)
         since, last = (one_line(time[:19], 200) for time in (rule.begins or rule.since, rule.last_match))
         rows.append([one_line(rule.id, 200), version, colored, since, *counts, last])
     if rows:
-        counted = ("matches", "as shadow", "timed out", "errors", "events", "partial")
-        print_table(("id", "version", "state", "since", *counted, "last match"), rows, optional=("as shadow",))
+        counted = ("matches", "as shadow", "timed out", "errors", "events", "partial", "adopted", "not adopted")
+        optional = ("as shadow", "adopted", "not adopted")
+        print_table(("id", "version", "state", "since", *counted, "last match"), rows, optional=optional)
     for name, lookup in status.lookups.items():
         click.echo(
             f"lookup {name}: {lookup.rows:,} rows since set {lookup.version}, last read: {lookup.read_at or '-'}"

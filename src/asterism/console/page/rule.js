@@ -517,7 +517,7 @@ class SourceTab {
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
     this.comment.hidden = !page.canEdit || !page.isChanged;
-    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
+    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version stays, and partial matches continue." };
     this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";
   }

@@ -109,6 +109,7 @@ class _Target:
             "suppress": item.get("suppress"),
             "expires": _time_of(item, "expires"),
             "shadow": is_shadow(item) is True,
+            "adopt": None if item.get("adopt") is None else str(item["adopt"]).lower(),
             "labels": item.get("labels") or None,
             "parameters": item.get("parameters"),
             "rows": item.get("rows"),

@@ -115,6 +115,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "suppress": _suppress(row),
         "expires": _number_or_text(row.get("expires")),
         "shadow": flag(row, "shadow", default=False) or None,
+        "adopt": _adopt(row),
         "labels": _object(row, "labels"),
         "parameters": _object(row, "parameters"),
         "rows": _object(row, "rows"),
@@ -146,6 +147,13 @@ def version_of(row: Row) -> int:
 
 def _number_or_text(text: str | None) -> int | str | None:
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else text
+
+
+def _adopt(row: Row) -> bool | int | None:
+    """A version, or true: any."""
+    text = row.get("adopt")
+    number = None if text is None else _number_or_text(text)
+    return number if isinstance(number, int) else flag(row, "adopt", default=False) or None
 
 
 def _integer(row: Row, name: str) -> int | None:

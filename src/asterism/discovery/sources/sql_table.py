@@ -136,6 +136,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("suppress", _TEXT),
         sa.Column("expires", _TIME),
         sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("adopt", sa.String(20)),
         sa.Column("labels", _TEXT),
         sa.Column("parameters", _TEXT),
         sa.Column("rows", _TEXT),

@@ -46,6 +46,7 @@ DURATION_UNITS = {
     "millisecond": timedelta(milliseconds=1),
 }
 _DURATION = re.compile(r"([0-9]{1,15}) +(" + "|".join(DURATION_UNITS) + ")s?")
+_ADOPT_HINT = "true: the partial matches of the version that it replaces"
 _SUPPRESS_HINT = '{"for": "1 hour"}'
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
@@ -57,9 +58,9 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "shadow", "labels", "changedBy", "changedAt", "comment", "tests", "sigma", "eql",
+    "expires", "shadow", "labels", "changedBy", "changedAt", "comment", "tests", "sigma", "eql", "adopt",
 )  # fmt: skip
-_NOT_DEFINING = ("labels", "expires", "shadow")
+_NOT_DEFINING = ("labels", "expires", "shadow", "adopt")
 """The fields of the JSON form that can change without a new version."""
 _INSTEAD = {
     "pattern": "write either a graph or a clause",
@@ -67,8 +68,11 @@ _INSTEAD = {
     "select": "MEASURES, in the clause",
     "function": "MEASURES, in the clause",
     "timedOut": None,
+    "adopt": "a clause keeps rows, which begin anew with each version",
 }
 """The fields that a processor with *sql* cannot have, and what to write instead."""
+ANY_VERSION = -1
+"""The value of *adopt*: the partial matches of whatever version is replaced."""
 _OF_SIGMA = ("pattern", "sql", "key", "select", "function", "timedOut")
 """The fields that a processor with a Sigma rule cannot have."""
 Slot = tuple[str, bool]
@@ -110,6 +114,9 @@ class PatternProcessor:
         version, and the partial matches then continue.
     :param changed_by: who made this version, for the history: up to 200 printable characters. Like *place*, it is not part of
         the processor, and equality ignores it. None: unknown.
+    :param adopt: whether it continues with the partial matches of the version that it replaces: True, or the only version of
+        which it does. What cannot continue is dropped and counted, as in a changed savepoint. None: all are dropped. It can
+        change without a new version, and has no effect once the version is in force. Not with *sql*.
     :param shadow: whether it runs beside the version in force, with a separate output. A shadow becomes the version in force,
         with its partial matches, when the same version is no longer a shadow.
     :raises PatternProcessorError: a field is out of bounds
@@ -136,6 +143,7 @@ class PatternProcessor:
     expires: datetime | None = None
     changed_by: str | None = field(default=None, compare=False, repr=False)
     shadow: bool = False
+    adopt: int | None = None
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
@@ -194,6 +202,7 @@ class PatternProcessor:
         )
         expect(PatternProcessorError, self.timed_out, bool, "timed_out must be True or False")
         expect(PatternProcessorError, self.shadow, bool, "shadow must be True or False")
+        object.__setattr__(self, "adopt", _checked_adopt(self.adopt, self.version))
         for name, value, limit in texts:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
                 raise PatternProcessorError(
@@ -212,8 +221,7 @@ class PatternProcessor:
             raise PatternProcessorError(
                 f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT:,}, not {most!r:.60}"
             )
-        if self.suppress is not None:
-            _check_suppress(self.suppress)
+        _check_suppress(self.suppress)
         object.__setattr__(self, "labels", _checked_labels(self.labels))
         if self.changed_by is not None and not is_name(self.changed_by):
             raise PatternProcessorError(
@@ -225,7 +233,7 @@ class PatternProcessor:
     def _check_sql(self) -> None:
         if not _is_string(self.sql, MAX_SQL):
             raise PatternProcessorError(f"sql must be a string of 1 to {MAX_SQL:,} characters")
-        given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None)
+        given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None, self.adopt)
         for name, value in zip(_INSTEAD, given, strict=True):
             if value is not None:
                 raise PatternProcessorError(f"a processor with sql cannot have {name!r}", hint=_INSTEAD[name])
@@ -278,7 +286,7 @@ class PatternProcessor:
         >>> PatternProcessor("a", 1, Pattern.begin("x"), labels={"owner": "ann"}).definition == rule.text
         True
         """
-        if not self.labels and self.expires is None and not self.shadow:
+        if not self.labels and self.expires is None and not self.shadow and self.adopt is None:
             return self.text
         json_form = json.loads(self.text)
         return canonical_text({name: value for name, value in json_form.items() if name not in _NOT_DEFINING})
@@ -327,6 +335,7 @@ class PatternProcessor:
             "expires": None if self.expires is None else _in_utc(self.expires).isoformat(),
             "shadow": self.shadow or None,
             "labels": dict(self.labels) or None,
+            "adopt": True if self.adopt == ANY_VERSION else self.adopt,
         }
         return {name: value for name, value in json_form.items() if value is not None}
 
@@ -378,6 +387,7 @@ class PatternProcessor:
             expires=point_in_time(fields.get("expires"), "expires"),
             changed_by=fields.get("changedBy"),
             shadow=bool(fields.get("shadow")),
+            adopt=_adopt_field(fields.get("adopt")),
         )
         return _read(processor)
 
@@ -511,7 +521,32 @@ def fits(new: RuleVersion, others: Iterable[RuleVersion]) -> bool:
 
 def defining(processor: PatternProcessor) -> PatternProcessor:
     """*processor* without the parts that can change within a version."""
-    return replace(processor, labels={}, expires=None, shadow=False)
+    return replace(processor, labels={}, expires=None, shadow=False, adopt=None)
+
+
+def _checked_adopt(value: Any, version: int) -> int | None:
+    """The version whose partial matches are adopted; ANY_VERSION: any; None: of none."""
+    if value is None or value is False:
+        return None
+    if value is True or (isinstance(value, int) and value == ANY_VERSION):
+        return ANY_VERSION
+    try:
+        check_version(value)
+    except PatternProcessorError:
+        raise _wrong_adopt(value) from None
+    if value == version:
+        raise PatternProcessorError("a version cannot adopt its own partial matches", hint=_ADOPT_HINT)
+    return int(value)
+
+
+def _adopt_field(value: Any) -> Any:
+    if value == ANY_VERSION:
+        raise _wrong_adopt(value)
+    return value
+
+
+def _wrong_adopt(value: Any) -> PatternProcessorError:
+    return PatternProcessorError(f"adopt must be true or a version, not {value!r:.60}", hint=_ADOPT_HINT)
 
 
 def check_version(version: Any) -> None:
@@ -548,7 +583,9 @@ def _is_string(value: Any, limit: int = MAX_STRING) -> bool:
 
 
 def _check_suppress(span: Any) -> None:
-    expect(PatternProcessorError, span, timedelta, "suppress must be a timedelta", "timedelta(hours=1)")
+    expect(PatternProcessorError, span, timedelta | None, "suppress must be a timedelta", "timedelta(hours=1)")
+    if span is None:
+        return
     if span <= timedelta(0) or span > MAX_SUPPRESS or span % timedelta(milliseconds=1):
         raise PatternProcessorError(
             f"the time to suppress matches must be whole milliseconds, more than 0 and up to {MAX_SUPPRESS.days:,} days, not "

@@ -71,6 +71,7 @@ _NOT_VERSIONED = (
     "tests",
     "parameters",
     "rows",
+    "adopt",
 )
 """The fields of a rule on which its version does not depend."""
 _UNQUOTED = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -23,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.changes.partial_matches import PARTIAL
+from asterism.changes.plan import CONTINUES, DROPPED, Counts
 from asterism.columns.arrays import Ints, Mask, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
@@ -73,6 +76,7 @@ from asterism.rules.definition.lookup_tables import LookupColumn, keep_versions
 from asterism.rules.definition.processor import PatternProcessor, RuleName
 from asterism.rules.definition.registered_conditions import RegisteredCondition
 from asterism.rules.matching.active_rules import ActiveRules, selectors_of
+from asterism.rules.matching.adoption import Adoption, adoptions_of
 from asterism.rules.matching.lookup_changes import LookupConversion, check_lookups, unusable_rules
 from asterism.rules.matching.result_rows import (
     ERRORS,
@@ -110,6 +114,7 @@ from asterism.rules.sets.sets import (
     ProcessorSet,
     ProcessorSource,
     Span,
+    adopted_at_once,
 )
 
 PROCESSORS = "processors"
@@ -177,11 +182,16 @@ class _RuleGroup(Group):
     """The sets before the call."""
     sets: SetState = field(init=False)
     """The sets as changed by the call."""
+    of_pages: Entries = field(init=False)
+    """The entries to which the stored pages belong: those before the call, or before a switch within it."""
+    adoptions: list[Adoption] = field(default_factory=list)
+    """What the processors adopt that have come into force since."""
     expired: int = NO_TIME
     """The last time at which a processor was found to have expired."""
 
     def __post_init__(self) -> None:
         self.stored = self.sets = entries_of_page(self.store.read_page(SETS_PAGE))
+        self.of_pages = self.stored.entries
 
     def change(self, **parts: Any) -> None:
         self.sets = self.sets._replace(**parts)
@@ -192,6 +202,10 @@ class _RuleGroup(Group):
         if time != END_OF_TIME and entries.has_expired(time):
             self.expired = time
         self.change(entries=entries.passed(time))
+
+    def begin(self, pairs: Sequence[tuple[Entry, Entry]], compiler: ProcessorCompiler) -> None:
+        """Let entries of :attr:`sets` adopt the partial matches of others (see :func:`adopted_at_once`)."""
+        self.adoptions += adoptions_of(pairs, self.sets.entries, compiler)
 
     def disable(self, names: Collection[RuleName]) -> None:
         if names:
@@ -451,12 +465,15 @@ class DynamicCepOperator(KeyGroupOperator):
         call.change(waiting_time=self._longest_wait(call, time))
         if call.sets.version and call.sets.selectors is None:
             self._convert_waiting(call)
+        due = [pair for pair in call.sets.entries.in_turn if pair[0].first_time <= time]
         call.pass_time(time)
+        call.begin(due, self.compiler)
         if newest is not None and newest.version > call.sets.version:
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.all_processors):
                 call.expired = time
-            entries = call.sets.entries.after(newest, time)
+            before, entries = call.sets.entries, call.sets.entries.after(newest, time)
             call.change(version=newest.version, lookups=newest.lookups, entries=entries)
+            call.begin(adopted_at_once(before, entries, time), self.compiler)
         call.change(entries=call.sets.entries.without(self._left_out(call.sets.version)))
         selectors = self._known_selectors(call, newest, time)
         call.change(selectors=selectors)
@@ -604,7 +621,14 @@ class DynamicCepOperator(KeyGroupOperator):
     def must_advance(self, group: Group) -> bool:
         call = _call_of(group)
         # The state of removed processors must be deleted.
-        return call.sets[:3] != call.stored[:3]
+        return call.sets[:3] != call.stored[:3] or bool(self._switches(call, self._horizon(call)))
+
+    def _horizon(self, call: _RuleGroup) -> int:
+        return call.watermark if self.event_time else call.processing_time
+
+    def _switches(self, call: _RuleGroup, horizon: int) -> list[int]:
+        """The times until *horizon* at which a processor comes into force that adopts partial matches."""
+        return sorted({new.first_time for new, _ in call.sets.entries.in_turn if new.first_time <= horizon})
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE_ELEMENTS] += events.num_rows
@@ -612,16 +636,33 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         call = _call_of(group)
-        in_force = self._in_force(call)
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         if copies.num_rows:
             copies = self._passed(call.sets, copies, self._copy_filter(call))
         if self.order_by:  # rules keep this order among equal times
             order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
             copies = copies.take(pa.array(order))
+        # Before a switch at which partial matches are adopted, everything is processed as if the call ended there.
+        over, expired = call.over, call.expired
+        while switches := self._switches(call, horizon):
+            begin, call.over = switches[0], False
+            earlier = pc.less(copies.column(TIME), begin)
+            yield from self._advance(call, copies.filter(earlier), begin - 1)
+            copies, call.of_pages = copies.filter(pc.invert(earlier)), call.sets.entries
+            pairs = [pair for pair in call.of_pages.in_turn if pair[0].first_time <= begin]
+            call.pass_time(begin)
+            call.begin(pairs, self.compiler)
+        call.over = over
+        if over:  # event time has not reached the times of all switches
+            call.expired = expired
+        yield from self._advance(call, copies, horizon)
+
+    def _advance(self, call: _RuleGroup, copies: pa.Table, horizon: int) -> Iterator[None]:
+        group, in_force = call, self._in_force(call)
         # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
         an_entry_ends = in_force.first_end is not None and in_force.first_end <= horizon
         everything = self.must_advance(group) or an_entry_ends or group.header.size > MAX_STATE // 2
+        everything |= bool(call.adoptions)
 
         def load(*, everything: bool) -> Pages:
             events = [copies] if in_force.with_pattern or in_force.with_clause else []
@@ -629,19 +670,24 @@ class DynamicCepOperator(KeyGroupOperator):
 
         pages, remaining = load(everything=everything), _Remaining.nothing(self.inputs[EVENTS].prepared)
         failed: set[RuleName] = set()
-        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.stored.entries.suppress else None
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.of_pages.suppress else None
         suppressions = Suppressions(stored_suppressions)
+        for adoption in call.adoptions:
+            if adoption.change is not None:
+                suppressions.adopt(adoption.new, adoption.old)
         if in_force.with_pattern:
             pages, remaining, failed = yield from self._match(
                 group, in_force, pages, load, copies, suppressions, horizon
             )
+        call.adoptions = []
         states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
         call.disable(failed | others)
         call.pass_time(horizon)
         suppressed, forgets = self._forget(call, suppressions, states, horizon)
         if suppressed != stored_suppressions:
             group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
-        first = min([forgets, *(state.deadline for state in states)])
+        next_switch = [new.first_time for new, _ in call.sets.entries.in_turn]
+        first = min([forgets, *next_switch, *(state.deadline for state in states)])
         keys = remaining.page.keys.select([KEY])
         if not keys.num_rows and (states or suppressed is not None):
             keys = pa.table({KEY: [NO_KEY]})  # the page exists
@@ -681,7 +727,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """The suppressions on which later matches depend, and when they end. If they are too large, rules are disabled."""
         if suppressions.is_empty and not call.sets.entries.suppress:
             return None, END_OF_TIME
-        before = {entry.name for entry in call.stored.entries if not entry.disabled}
+        before = {entry.name for entry in call.of_pages if not entry.disabled}
         page_of = {state.name: state.value for state in states}
         while True:
             entries = {} if call.over else {entry.name: entry for entry in call.sets.entries if not entry.disabled}
@@ -727,7 +773,8 @@ class DynamicCepOperator(KeyGroupOperator):
         entries, bound = in_force.with_pattern, in_force.patterns
         selections, spans = in_force.selections, in_force.spans
         assert selections is not None
-        page = joined(pages, in_force, selections.event_schema)
+        adoptions, fates = _call_of(group).adoptions, dict[RuleName, Counts]()
+        page = joined(pages, in_force, selections.event_schema, adoptions, fates)
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
@@ -741,7 +788,8 @@ class DynamicCepOperator(KeyGroupOperator):
                 self._note(bound, failures, failed)
                 if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
                     pages = load(everything=True)
-                    page = joined(pages, in_force, selections.event_schema)
+                    fates.clear()
+                    page = joined(pages, in_force, selections.event_schema, adoptions, fates)
                 limited = _until_failures(spans, failures)
                 emission = Emission(entries, suppressions)
                 step, made, failed = self._tried(bound, advanced(limited), emission, group.processing_time)
@@ -764,6 +812,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 remaining = remaining.without(failure.entry)
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
+        _count_adopted(group, adoptions, fates)
         _count_partial_matches(group, entries, page, remaining.page, failures)
         _count_events(group, entries, events)
         return pages, remaining, {entries[number].name for number in failures}
@@ -791,7 +840,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self, call: _RuleGroup, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """:returns: the remaining states, and the names of the processors that failed"""
-        had_some = any(entry.processor.sql is not None for entry in call.stored.entries)
+        had_some = any(entry.processor.sql is not None for entry in call.of_pages)
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
         states: list[ClauseState] = []
         failures: dict[RuleName, RuleFailure] = {}
@@ -1016,6 +1065,26 @@ def _count_partial_matches(
     changes = new - _of_entries(before, len(entries))
     for number in np.flatnonzero(changes).tolist():
         group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+
+
+def _count_adopted(group: Group, adoptions: Sequence[Adoption], fates: Mapping[RuleName, Counts]) -> None:
+    for adoption in adoptions:
+        counts = fates.get(adoption.new, Counter())
+        adoption.report(counts)
+        kept = sum(count for part, count in counts.items() if part.outcome == CONTINUES)
+        dropped = sum(count for part, count in counts.items() if part.outcome == DROPPED)
+        begun = {part: count for part, count in counts.items() if part.what == PARTIAL}
+        metrics = {
+            metric(rule_counts.ADOPTED, adoption.new): kept,
+            metric(rule_counts.NOT_ADOPTED, adoption.new): dropped,
+            metric(rule_counts.PARTIAL_MATCHES, adoption.new): sum(
+                count for part, count in begun.items() if part.outcome == CONTINUES
+            ),
+            metric(rule_counts.PARTIAL_MATCHES, adoption.old): 0 if adoption.keeps else -sum(begun.values()),
+        }
+        for name, count in metrics.items():
+            if count:
+                group.metrics[name] += count
 
 
 def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:

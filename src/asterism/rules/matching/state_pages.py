@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.caches import IdentityCache, keep, recent
+from asterism.changes.plan import Counts
 from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.matching.page import Page
 from asterism.operators.state.pages import Pages
 from asterism.rules.definition.lookup_tables import LookupVersion
 from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.active_rules import ActiveRules
+from asterism.rules.matching.adoption import Adoption, adopted
 from asterism.rules.matching.selections import ENTRY, KEYS
 from asterism.rules.sets.sets import (
     MAX_SETS,
@@ -137,17 +139,36 @@ def named_page(names: bytes, page: Page) -> bytes:
     return _LENGTH.pack(len(names)) + names + (page.to_bytes() if page.keys.num_rows else b"")
 
 
-def joined(pages: Pages, in_force: ActiveRules, event_schema: pa.Schema) -> Page:
-    """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others."""
-    decoded = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
+def joined(
+    pages: Pages,
+    in_force: ActiveRules,
+    event_schema: pa.Schema,
+    adoptions: Sequence[Adoption] = (),
+    counts: dict[RuleName, Counts] | None = None,
+) -> Page:
+    """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others.
+
+    :param counts: receives what became of the partial matches that were adopted
+    """
+    made: dict[RuleName, Counts] = {} if counts is None else counts
+    decoded = [
+        _page_from(value, in_force, event_schema, adoptions, made) for value in pages.stored if value is not None
+    ]
     return Page.concat(decoded or [Page.empty(KEYS, event_schema)])
 
 
-def _page_from(value: bytes, in_force: ActiveRules, event_schema: pa.Schema) -> Page:
+def _page_from(
+    value: bytes,
+    in_force: ActiveRules,
+    event_schema: pa.Schema,
+    adoptions: Sequence[Adoption],
+    counts: dict[RuleName, Counts],
+) -> Page:
     names, content = names_of_page(value)
     if not content:
         return Page.empty(KEYS, event_schema)
     page = Page.from_bytes(content, KEYS, event_schema)
+    names, page = adopted(names, page, adoptions, counts)
     entry_of_key = in_force.numbers_of(names).astype(np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))

@@ -55,7 +55,13 @@ class Suppressions:
 
     def take(self, emission: Emission) -> None:
         """Use the decisions of *emission*, which is for other rules than those before it."""
-        self._changes.update(emission.new)
+        for name, keys in emission.new.items():
+            self._changes[name].update(keys)
+
+    def adopt(self, new: RuleName, old: RuleName) -> None:
+        """The new version of a rule continues with the suppressions of the former one."""
+        if keys := self.of(old):
+            self._changes[new].update(keys)
 
     def after(
         self,
@@ -75,10 +81,10 @@ class Suppressions:
         """
         if not changed and self._deadline > horizon and not any(self._changes.values()):
             return self._value, self._deadline
-        remaining: list[tuple[RuleName, dict[str, _Last]]] = []
+        remaining: list[tuple[RuleName, Mapping[str, _Last]]] = []
         latest = horizon
         for name, span in spans.items():
-            keys = self._of(name)
+            keys = self.of(name)
             if any(_end(last, span) <= horizon for last in keys.values()):
                 kept = undecided(name)
                 keys = {key: last for key, last in keys.items() if _end(last, span) > horizon or key in kept}
@@ -92,9 +98,11 @@ class Suppressions:
 
     def largest(self, names: Iterable[RuleName], first: Collection[RuleName] = ()) -> RuleName:
         """The rule with the most keys, or the one of *first* with the most, if one of them has any."""
-        return max(names, key=lambda name: (name in first and bool(self._of(name)), len(self._of(name))))
+        return max(names, key=lambda name: (name in first and bool(self.of(name)), len(self.of(name))))
 
-    def _of(self, name: RuleName) -> dict[str, _Last]:
+    def of(self, name: RuleName) -> Mapping[str, _Last]:
+        if name not in self._changes:
+            return self.known.get(name, {})
         return {**self.known.get(name, {}), **self._changes.get(name, {})}
 
     @cached_property
@@ -157,7 +165,7 @@ class Emission:
         """:param matches: what identifies matches that can have several rows, which follow each other and are decided as one"""
         name, span = entry.name, entry.processor.suppress_micros
         assert span is not None
-        known, new = self._before.known.get(name, {}), self.new[name]
+        known, new = self._before.of(name), self.new[name]
         emitted, suppressed = np.ones(len(keys), np.bool_), np.zeros(len(keys), np.int64)
         for number, (key, time) in enumerate(zip(keys, times, strict=True)):
             if matches is not None:

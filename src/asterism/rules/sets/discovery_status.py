@@ -48,6 +48,8 @@ class RuleState:
     :param shadow: whether it is a shadow, regardless of its state
     :param shadow_matches: the number of its matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first 32 of these *disabled_groups*
+    :param adopted: the number of partial matches of a former version with which it has continued
+    :param not_adopted: those that it has dropped although it adopts
     :param events: its cost: the number of events that were searched for it, among those that may matter to it
     """
 
@@ -69,6 +71,8 @@ class RuleState:
     shadow_matches: int = 0
     groups: tuple[int, ...] = ()
     events: int = 0
+    adopted: int = 0
+    not_adopted: int = 0
 
     @property
     def active_state(self) -> str:
@@ -101,6 +105,7 @@ class RuleState:
             return self
         state = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
         state = replace(state, shadow_matches=counts.shadow_matches, events=counts.events)
+        state = replace(state, adopted=counts.adopted, not_adopted=counts.not_adopted)
         if counts.last_match is not None:
             state = replace(state, last_match=to_datetime(counts.last_match).isoformat())
         if counts.since < self.added or self.state in (KILLED, EXPIRED):

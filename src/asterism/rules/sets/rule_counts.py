@@ -27,6 +27,7 @@ MATCHES, TIMED_OUT, ERROR, ENABLED, PARTIAL_MATCHES, LAST_MATCH = (
     "last_match",
 )
 SHADOW_MATCHES = "shadow"
+ADOPTED, NOT_ADOPTED = "adopted", "not_adopted"
 EVENTS = "events"
 _TOTALS = {
     MATCHES: "matches",
@@ -34,6 +35,8 @@ _TOTALS = {
     TIMED_OUT: "timed_out",
     ERROR: "errors",
     EVENTS: "events",
+    ADOPTED: "adopted",
+    NOT_ADOPTED: "not_adopted",
 }
 """The fields that count since the checkpoint was created."""
 MAX_WITH_EVENTS = 1_000
@@ -81,6 +84,8 @@ class VersionCounts:
     :param shadow_matches: the matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first of the *disabled* key groups, ascending
     :param events: how many events were searched for it, each once for each key
+    :param adopted: the partial matches of a former version with which it has continued
+    :param not_adopted: those with which it could not continue
     """
 
     since: int = 0
@@ -94,6 +99,8 @@ class VersionCounts:
     shadow_matches: int = 0
     groups: list[int] = field(default_factory=list)
     events: int = 0
+    adopted: int = 0
+    not_adopted: int = 0
 
     def add(self, what: str, since: int, value: int, error: str | None, group: int | None = None) -> None:
         if since > self.since:  # it was removed and added again

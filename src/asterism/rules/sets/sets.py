@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from asterism.caches import IdentityCache, keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.definition.lookup_tables import LookupVersion
-from asterism.rules.definition.processor import PatternProcessor, Slot, by_slot, from_text, with_place
+from asterism.rules.definition.processor import ANY_VERSION, PatternProcessor, Slot, by_slot, from_text, with_place
 from asterism.rules.sets.kill_list import is_named
 
 MAX_SETS = 16
@@ -394,6 +394,11 @@ class Entries(tuple[Entry, ...]):
         return sorted((entry.processor.id, entry.processor.version) for entry in self if entry.until is not None)
 
     @cached_property
+    def in_turn(self) -> Sequence[tuple[Entry, Entry]]:
+        """:func:`adopted_in_turn`"""
+        return adopted_in_turn(self) if self.are_scheduled else []
+
+    @cached_property
     def _end(self) -> bool:
         return any(map(can_end, self))
 
@@ -513,6 +518,39 @@ def _with_new(
 
 def _until(time: int | None, entry: Entry) -> Entry:
     return entry if entry.until == time else replace(entry, until=time)
+
+
+def adopted_at_once(before: Iterable[Entry], after: Iterable[Entry], time: int) -> list[tuple[Entry, Entry]]:
+    """The entries that a set has brought into force at the event time *time* and that adopt the partial matches of another one,
+    with this one. It ends then, or it is in force and the new one is its shadow.
+
+    :param before, after: the entries before and after the set
+    """
+    former = [entry for entry in before if entry.first_time <= time and not entry.disabled]
+    known = {entry.name for entry in former}
+    pairs = []
+    for new in after:
+        if new.processor.adopt is None or new.name in known or new.first_time > time or new.disabled:
+            continue
+        of_id = [entry for entry in former if entry.processor.id == new.processor.id and _adopts(new, entry)]
+        same = [entry for entry in of_id if entry.processor.shadow == new.processor.shadow]
+        pairs += [(new, old) for old in (same or (of_id if new.processor.shadow else []))[:1]]
+    return pairs
+
+
+def adopted_in_turn(entries: Iterable[Entry]) -> list[tuple[Entry, Entry]]:
+    """The entries that come into force at a time, and adopt the partial matches of the one that ends then, with this one."""
+    ends = {(entry.processor.slot, entry.end_time): entry for entry in entries if entry.until is not None}
+    pairs = []
+    for new in entries:
+        old = ends.get((new.processor.slot, new.first_time))
+        if old is not None and not (old.disabled or new.disabled) and _adopts(new, old):
+            pairs.append((new, old))
+    return pairs
+
+
+def _adopts(new: Entry, old: Entry) -> bool:
+    return new.processor.adopt in (ANY_VERSION, old.processor.version)
 
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:

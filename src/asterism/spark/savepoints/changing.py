@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.changes.plan import Counts, PlanPart, SavepointPlan, plan_of
 from asterism.columns.arrays import one_chunk
-from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
+from asterism.joins.operator import StreamJoinOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
@@ -22,14 +23,14 @@ from asterism.patterns.sequence import PatternSequence
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.clauses import ClauseChange
+from asterism.savepoints.join_changes import JoinChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST, Manifest
-from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
-from asterism.savepoints.plan import Counts, PlanPart, SavepointPlan, plan_of
+from asterism.savepoints.window_changes import WindowsChange
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
 from asterism.spark.savepoints.folders import StoredFolder
@@ -37,6 +38,7 @@ from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
+from asterism.windows.operator import WindowOperator
 
 _COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
 _Changed = Callable[[StateChange, pa.Table], tuple[pa.Table, Counts]]
@@ -57,7 +59,7 @@ def plan_savepoint(
 
     :param savepoint: the folder that :func:`create_savepoint` has written
     :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``,
-        :func:`match_recognize`, or :func:`connect`
+        :func:`match_recognize`, :func:`connect`, a :class:`WindowOperator`, or a joined stream
     :param renamed: new names of stages, or of the states of an operator, by their former names. What has another name is
         otherwise new, and the former one was removed.
     :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
@@ -147,7 +149,7 @@ def change_of(
 
     :raises StateError: it does not belong to the state
     """
-    old, watermark = summary.definition, watermark_of(manifest, summary)
+    old, watermark = summary.definition, manifest.watermark_of(summary)
     if isinstance(definition, PatternSequence):
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         assert isinstance(definition, Pattern)
@@ -159,22 +161,29 @@ def change_of(
     operator = getattr(definition, "operator", None)
     if isinstance(operator, RowPatternOperator):
         _check_kind(old, OperatorKind.ROW_PATTERN, "a MATCH_RECOGNIZE clause")
-        if renamed:
-            raise StateError("a clause has no stages that can be renamed")
+        _check_not_renamed(renamed, "the variables of a clause")
         return ClauseChange(old, operator, watermark)
     if isinstance(operator, MultipleInputOperator):
         _check_kind(old, OperatorKind.OPERATOR, "a StreamOperator")
-        return OperatorChange(old, operator, renamed, watermark)
+        return OperatorChange(old, operator, renamed, watermark, manifest.written_at)
+    windows = definition if isinstance(definition, WindowOperator) else operator
+    if isinstance(windows, WindowOperator):
+        _check_kind(old, OperatorKind.WINDOWS, "windows")
+        _check_not_renamed(renamed, "windows")
+        return WindowsChange(old, windows, watermark)
+    if isinstance(operator, StreamJoinOperator):
+        _check_kind(old, OperatorKind.JOIN, "a join")
+        _check_not_renamed(renamed, "a join")
+        return JoinChange(old, operator, watermark)
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
-        hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...) or connect(...)",
+        hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...), connect(...), a WindowOperator, or a joined stream",
     )
 
 
-def watermark_of(manifest: Manifest, summary: Summary) -> int:
-    """The watermark of the query in microseconds: that of the operator, or of Spark."""
-    of_spark = watermark_in(manifest.position.commit)
-    return max(summary.watermark, of_spark * 1000 if of_spark else BEFORE_TIME)
+def _check_not_renamed(renamed: Mapping[str, str], what: str) -> None:
+    if renamed:
+        raise StateError(f"{what} cannot be renamed", f"renamed: {dict(renamed)}", "leave out renamed=")
 
 
 def _check_kind(old: StateDefinition, kind: OperatorKind, what: str) -> None:

@@ -96,7 +96,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     source = StoredFolder.of(spark, current_checkpoint(spark, resolved(spark, checkpoint)))
     folder = StoredFolder.of(spark, target)
     names = folder.names()
-    if names and (MANIFEST in names or INCOMPLETE not in names):
+    if names and not _is_interrupted(folder, checkpoint):
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
     sets = StoredFolder.of(spark, checkpoint) / STORE if store is None else StoredFolder.of(spark, store)
     if store is not None and not sets.names():
@@ -105,12 +105,21 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
-        folder.write(INCOMPLETE, json.dumps({"checkpoint": checkpoint}))
+        folder.replace(INCOMPLETE, json.dumps({"checkpoint": checkpoint}))
+        folder.delete_file(MANIFEST)
         for name in names:  # of a call that was interrupted
             if name != INCOMPLETE:
                 (folder / name).delete()
                 folder.delete_file(name)
         _create(spark, source, folder, sets)
+
+
+def _is_interrupted(folder: StoredFolder, checkpoint: str) -> bool:
+    """Whether a call for the same checkpoint did not end; without a manifest, one for any checkpoint."""
+    text = folder.read(INCOMPLETE)
+    if text is None:
+        return False
+    return folder.read(MANIFEST) is None or json.loads(text).get("checkpoint") == checkpoint
 
 
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:

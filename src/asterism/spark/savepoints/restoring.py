@@ -52,6 +52,7 @@ from asterism.spark.host.query_settings import start
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.host.stateful import bootstrap_source, group_column
 from asterism.spark.savepoints.creating import (
+    INCOMPLETE,
     PARQUET,
     ROWS,
     folder_of_broadcast,
@@ -68,6 +69,7 @@ from asterism.text.printable import quoted_name
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
 
+_SHOWN = 10
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _EVENTS = "key_group int, input string, rows binary"
 RESTORING, SAVEPOINT, _SETS = "restoring", "savepoint", "sets"
@@ -247,13 +249,29 @@ class StoredSavepoint:
         """The folder of the tables of an operator in another savepoint of the same query."""
         return target if number == LAST_OPERATOR else target / self.manifest.upstream[number - 1].folder
 
+    def check_names(self) -> None:
+        """:raises StateError: the savepoint has more than its own files, which could contain what is removed from it"""
+        known = {MANIFEST, INCOMPLETE, "sources", STORE, RULES, SEAM, *(each.folder for each in self.manifest.upstream)}
+        for operator in self.operators:
+            unknown = [name for name in operator.folder.names() if name not in {*known, *operator.counts}]
+            if unknown:
+                raise StateError(
+                    f"the savepoint {operator.folder.location} has files that do not belong to it",
+                    f"They are neither changed nor copied: {', '.join(unknown[:_SHOWN])}",
+                    "move them to another place",
+                )
+
     def copy_rest(self, target: StoredFolder, changed: Collection[int]) -> None:
         """Copy everything to another savepoint but the manifest and the tables of the operators that have *changed*."""
         upstream = {operator.folder for operator in self.manifest.upstream}
         for number, operator in enumerate(self.operators):
             place = self.place_of(number, target)
             for name in operator.folder.names():
-                if name == MANIFEST or name in upstream or (number in changed and name in operator.counts):
+                if (
+                    name in (MANIFEST, INCOMPLETE)
+                    or name in upstream
+                    or (number in changed and name in operator.counts)
+                ):
                     continue
                 if name in (RULES, SEAM):
                     place.write(name, operator.folder.read(name) or "")

@@ -38,7 +38,6 @@ from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST
-from asterism.savepoints.offset_log import watermark_in
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
@@ -180,12 +179,8 @@ class SavepointWriter:
 
     def _watermark(self, part: _OperatorPart) -> int:
         """The watermark in microseconds; of a query in processing time, the time of the savepoint."""
-        manifest, summary = self._manifest, part.summary
-        of_spark = watermark_in(manifest.position.commit)
-        latest = max(summary.watermark, *summary.watermarks, of_spark * 1000 if of_spark else BEFORE_TIME)
-        if latest != BEFORE_TIME:
-            return latest
-        return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000
+        watermark = self._manifest.watermark_of(part.summary)
+        return self._manifest.written_at if watermark == BEFORE_TIME else watermark
 
     # ------------------------------------------------------------------ states
 
@@ -268,6 +263,7 @@ class SavepointWriter:
         :raises StateError: *target* has files, or what was written is not a savepoint
         """
         expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
+        self._stored.check_names()
         folder = StoredFolder.of(self._spark, target)
         if folder.names():
             raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from asterism.changes.plan import CONTINUES, DROPPED, PlanPart
 from asterism.matching.stored_matches import CHANGE
 from asterism.patterns.automaton import Action, NfaStateKind
 
@@ -257,6 +258,42 @@ class AutomatonChange:
         """The number of states of each stage, in both automata."""
         old, new = ({stage: number + 1 for stage, number in each.places} for each in (self.old, self.new))
         return old, new
+
+    def waits(self, states: Sequence[int], before: str) -> str:
+        """How a partial match continues in some states, if it waits for another stage than *before*."""
+        now = list(dict.fromkeys(self.new.states[state][0] for state in states))
+        return "" if now == [before] else f"waits for {' and '.join(now)}"
+
+    def fates(self, what: str) -> list[PlanPart]:
+        """What becomes of all partial matches that there can be, by their last stage, in the order in which they are reached. Of
+        very many, the first are followed.
+
+        :param what: the name of partial matches
+        """
+        if self.old.edges is None:
+            return [PlanPart(what, "", "", DROPPED, self._unknown or "")]
+        begin = (self.begin, self.old.start, -1)
+        known = {begin: None}
+        todo = [begin]
+        for progress, state, last in todo:
+            reached = [(progress, target, last) for target in self.old.ignored[state]]
+            for stage, targets in self.old.taken[state].items():
+                number = self.old.stages.index(stage)
+                after = self.after(progress, number)
+                reached += [(after, target, number) for target in targets]
+            for each in reached:
+                if each not in known and len(known) < MAX_PAIRS:
+                    known[each] = None
+                    todo.append(each)
+        parts: dict[PlanPart, None] = {}
+        for progress, state, last in known:
+            waits_for, kind, _ = self.old.states[state]
+            if last >= 0 and kind not in _ENDS:
+                place = self.place(progress, state)
+                reason = place.reason or self.waits(place.states, waits_for)
+                outcome = CONTINUES if place.states else DROPPED
+                parts[PlanPart(what, self.old.stages[last], waits_for, outcome, reason)] = None
+        return list(parts)
 
     def is_complete(self, progress: int) -> str | None:
         """None if a finished match with these events is one of the new pattern, too; otherwise why not."""

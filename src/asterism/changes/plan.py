@@ -66,7 +66,7 @@ class SavepointPlan:
     def check(self, *, allow_dropped: bool) -> None:
         """:raises StateError: something would be dropped, and that is not allowed"""
         if self.dropped and not allow_dropped:
-            lines = [f"{count:,} {_described(part)}" for part, count in self.rows() if part.outcome == DROPPED]
+            lines = [f"{count:,} {described(part)}" for part, count in self.rows() if part.outcome == DROPPED]
             raise StateError(
                 f"the new definition drops {self.dropped:,} of {sum(self.counts.values()):,} parts of the state",
                 "\n".join([*lines[:_SHOWN], *([f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]),
@@ -74,14 +74,14 @@ class SavepointPlan:
             )
 
     def __str__(self) -> str:
-        lines = [f"{count:>12,}  {part.outcome:<9}  {_described(part)}" for part, count in self.rows()]
+        lines = [f"{count:>12,}  {part.outcome:<9}  {described(part)}" for part, count in self.rows()]
         return "\n".join([*(lines or ["there is no state"]), *(f"note: {note}" for note in self.notes)])
 
 
 _SHOWN = 20
 
 
-def _described(part: PlanPart) -> str:
+def described(part: PlanPart) -> str:
     where = f" after {part.stage}" if part.stage else ""
     where += f", waiting for {part.waits_for}" if part.waits_for else ""
     return f"{part.what}{where}{': ' if part.reason else ''}{part.reason}"

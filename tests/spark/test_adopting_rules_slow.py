@@ -1,0 +1,48 @@
+"""A version of a rule adopts the partial matches of the former one while its query runs on Spark, and after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from asterism.discovery import status_of
+from tests.kit import until
+from tests.spark.rules import Watch, at, e, found, rule
+
+pytestmark = pytest.mark.spark
+
+
+def test_at_once_and_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """One rule changes its pattern, one waits for its time, and one does not adopt."""
+    query = Watch(spark, tmp_path)
+    names = ["changed", "timed", "dropped"]
+    query.rules(*(rule(name, 1, "a", "b") for name in names))
+    query.events(e(1, "a"), e(2, "a", "bob"), e(4, "x"))
+    query.once()
+    query.rules(
+        rule("changed", 2, "a", "b", "c", adopt=1),
+        rule("timed", 1, "a", "b"),
+        rule("timed", 2, "a", "b", "c", adopt=True, timestamp=at(10)),
+        rule("dropped", 2, "a", "b"),
+    )
+    query.events(e(5, "b", "bob"), e(6, "c", "bob"), e(8, "x"), e(9, "a", "eve"))
+    query.once()
+    query.events(e(12, "b"), e(13, "b", "eve"), e(14, "c"), e(15, "c", "eve"), e(30, "x"))
+    query.once()
+    assert found(query.sinks["matches"].rows) == [
+        ("changed", 2, ("ann",), "a1 b12 c14"),
+        ("changed", 2, ("bob",), "a2 b5 c6"),
+        ("changed", 2, ("eve",), "a9 b13 c15"),
+        ("dropped", 2, ("eve",), "a9 b13"),
+        ("timed", 1, ("bob",), "a2 b5"),
+        ("timed", 2, ("ann",), "a1 b12 c14"),
+        ("timed", 2, ("eve",), "a9 b13 c15"),
+    ]
+
+    def adopted() -> dict[tuple[str, int | None], tuple[int, int]]:
+        return {(r.id, r.version): (r.adopted, r.not_adopted) for r in status_of(str(query.checkpoint)).rules}
+
+    until(lambda: adopted().get(("timed", 2)) == (2, 0))
+    assert adopted()["changed", 2] == (2, 0)
