@@ -96,6 +96,56 @@ def shortest(part: Part) -> int:
     return 0
 
 
+MAX_REQUIRED = 64
+"""The maximum number of texts of which one is required."""
+
+
+def required(part: Part) -> list[tuple[str, ...]]:
+    """Sets of texts: in lower case, each match has one text of every set. They are ASCII.
+
+    >>> required(regex("(?i)cmd.*(/c|/k) +[x-z]a?").whole)
+    [('cmd',), ('/c', '/k'), (' ',)]
+    """
+    match part:
+        case Repeat():
+            return required(part.part) if part.low else []
+        case RegexGroup():
+            of_alternatives = [_required_of_sequence(sequence) for sequence in part.alternatives]
+            if len(of_alternatives) == 1:
+                return of_alternatives[0]
+            if all(of_alternatives):
+                longest = (max(sets, key=lambda texts: min(map(len, texts))) for sets in of_alternatives)
+                texts = tuple(dict.fromkeys(text for one in longest for text in one))
+                return [texts] if len(texts) <= MAX_REQUIRED else []
+        case Characters():
+            return _required_of_sequence((part,))
+    return []
+
+
+def _required_of_sequence(sequence: tuple[Part, ...]) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    run = ""
+    for part in (*sequence, None):
+        letter = _letter(part) if isinstance(part, Characters) else None
+        if letter is not None:
+            run += letter
+            continue
+        if run:
+            found.append((run,))
+            run = ""
+        if part is not None and not isinstance(part, Characters):
+            found += required(part)
+    return found
+
+
+def _letter(part: Characters) -> str | None:
+    """The ASCII character that it is in lower case; None if there are several."""
+    codes = {code for low, high in part.ranges for code in range(low, min(high, low + 2) + 1)}
+    letters = {chr(code).lower() for code in codes}
+    letter = letters.pop()
+    return letter if not letters and not part.negated and letter.isascii() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Regex:
     """A regular expression of Java that RE2 interprets in the same way."""

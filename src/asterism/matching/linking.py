@@ -46,6 +46,7 @@ class Linked:
             {value: self._source(pattern, value) for value in pattern.programs.asked_values} for pattern in patterns
         ]
         """for each pattern the sources of the values that asked conditions read"""
+        self._asks = any(self._asked)
         self._strings: dict[str, int] = {}
         parts = [
             pattern.tables._replace(ops=self._moved_ops(number, pattern)) for number, pattern in enumerate(patterns)
@@ -114,7 +115,9 @@ class Linked:
             return one_chunk(computed[int(source)] if source.isdecimal() else pool.column(source))
 
         columns = [column(slot) if isinstance(slot, str) else None for slot in self._slots]
-        asked = [{value: column(source) for value, source in sources.items()} for sources in self._asked]
+        asked: list[dict[int, pa.Array]] = [{}] * len(self._asked)
+        if self._asks:
+            asked = [{value: column(source) for value, source in sources.items()} for sources in self._asked]
         values, ranks = stack_values(columns, rows, [*self._strings])
         if memory is not None:
             memory.fill(

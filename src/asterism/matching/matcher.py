@@ -216,6 +216,8 @@ class Matcher:
         self.event_schema = patterns[0].event_schema if event_schema is None else event_schema
         self.words = max(pattern.words for pattern in patterns)
         self._has_memory = any(pattern.has_memory for pattern in patterns)
+        self._asking = [number for number, pattern in enumerate(patterns) if pattern.programs.asked]
+        self._calling = [number for number, pattern in enumerate(patterns) if pattern.per_event]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "linked"}
@@ -267,9 +269,8 @@ class Matcher:
             pool = pool.with_previous(self.patterns[0].plan.previous, n_stored, memory)
         tables, values, columns = self.linked.values(pool.events, pool.rows, memory)
         calls = {
-            number: PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
-            for number, pattern in enumerate(self.patterns)
-            if pattern.per_event
+            number: PythonCalls(self.patterns[number], pool.events, pool.rows, times, processing_time)
+            for number in self._calling
         }
         previous = None if memory is None else memory.before
         answers = self._answers(AskedEvents(columns, pool.rows, values, previous, n_stored))
@@ -320,9 +321,8 @@ class Matcher:
     def _answers(self, events: AskedEvents) -> dict[int, Answers]:
         """For each pattern with asked conditions their answers."""
         return {
-            number: Answers(pattern.programs.asked, number, events, self.linked.slots_of[number])
-            for number, pattern in enumerate(self.patterns)
-            if pattern.programs.asked
+            number: Answers(self.patterns[number].programs.asked, number, events, self.linked.slots_of[number])
+            for number in self._asking
         }
 
     def _page(self, keys: pa.Table, rows: KeyRows, nodes: Ints, pool: _Pool) -> Page:

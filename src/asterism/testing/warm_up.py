@@ -11,6 +11,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.math_functions import MathFunction
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
@@ -21,6 +22,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
+from asterism.rules.binding.text_index import TextIndex
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.testing.literals import EVENTS
 from asterism.testing.operator_harness import OperatorHarness
@@ -96,6 +98,7 @@ def _rules() -> None:
     values, results = np.ones(2), np.empty(2)
     calculate_one(int(MathFunction.SINH), values, results)
     calculate_two(int(MathFunction.HYPOT), values, values, results)
+    TextIndex(Vectorized(EVENTS, ["(contains(c2, 'a') AND regexp_matches(c2, 'b'))"])).met(_EVENTS)
     rows_of_rule(_RULE, EVENTS, [_EVENTS], keys=["key"], time="ts", semantics=Semantics.DEFAULT)
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ from asterism.rules.binding.binding import (
     number_of,
 )
 from asterism.rules.binding.condition_index import NO_REST, ConditionIndex
-from asterism.rules.binding.text_index import text_index
+from asterism.rules.binding.text_index import TextIndex, text_index
 from asterism.rules.definition.lookup_tables import LookupVersion, nulls_of
 from asterism.text.printable import event_text
 
@@ -104,8 +103,8 @@ def copies_of(
         events, times = events.filter(timed), times.filter(timed)
         kept = None if kept is None else kept[~timeless]
     evaluated = _evaluated(events, processors, compiler, versions, read)
-    met, failed = evaluated.met, evaluated.failed
-    all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
+    failed = evaluated.failed
+    all_failed = _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     of_selectors = RuleConditions.by_selector(processors)
     known = [bound.selector for bound in processors]
@@ -113,11 +112,11 @@ def copies_of(
         known += selectors
     for number, selector in _in_order(known, compiler):
         wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
-        numbers: list[int] = []
+        numbers = np.empty(0, np.int64)
         if number in of_selectors:
             numbers = evaluated.numbers_of(of_selectors[number])
             wanted |= evaluated.required(events, of_selectors[number])
-        failures = {n: failed[n] for n in numbers if n in failed}
+        failures = {n: mask for n, mask in failed.items() if n in numbers}
         rows = np.flatnonzero(wanted)
         copied = events.take(pa.array(rows))
         keys, keyless = _keys(copied, selector, compiler)
@@ -134,7 +133,7 @@ def copies_of(
             times.take(pa.array(rows)),
             pa.array(np.zeros(len(rows), np.int64)),
             pa.array(first),
-            _taken(_listed({n: met[n] for n in numbers}, events.num_rows), all_met, rows, first),
+            _taken(evaluated.met_of(numbers), evaluated.met, rows, first),
             _taken(_listed(failures, events.num_rows), every_failed, rows, first),
             *copied.columns,
             *(nulls_of(lookup, copied.num_rows) for lookup in compiler.lookups.values()),
@@ -309,12 +308,14 @@ class CopyFilter:
                 continue
             selected = copies.take(pa.array(rows))
             events = pa.table([selected.column(f"e:{name}") for name in schema.names], schema=schema)
-            met, bad, written = _evaluated(events, conditions.processors, compiler, [versions], read)
-            number_of = {each: number for number, some in written.items() for each in some}
-            for masks, places, numbers in ((met, rows_of_met, all_met), (bad, rows_of_failed, all_failed)):
-                for each, mask in masks.items():
-                    places.append(rows[mask])
-                    numbers.append(np.full(int(mask.sum()), number_of.get(each, each), np.int64))
+            evaluated = _evaluated(events, conditions.processors, compiler, [versions], read)
+            number_of = {each: number for number, some in evaluated.written.items() for each in some}
+            for (at, found), places, numbers in (
+                (evaluated.met, rows_of_met, all_met),
+                (_listed(evaluated.failed, len(rows)), rows_of_failed, all_failed),
+            ):
+                places.append(np.repeat(rows, np.diff(at)))
+                numbers.append(np.array([number_of.get(each, each) for each in found.tolist()], np.int64))
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
             MET: _grouped(np.concatenate(rows_of_met), np.concatenate(all_met), copies.num_rows),
@@ -396,11 +397,10 @@ class RuleConditions:
 
         return _BY_SELECTOR.of(processors, conditions)
 
-    def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
-        """The events that satisfy a condition, given those that satisfy each evaluated expression, by its number."""
-        rows = [masks[number] for number in self.evaluated.tolist()]
+    def satisfied(self, events: pa.Table, rows: Ints, numbers: Ints) -> Mask:
+        """The events that satisfy a condition, given the *numbers* of the evaluated expressions that each of *rows* satisfies."""
         columns = [events.column(name) for name in self._event_columns]
-        return self._satisfied(columns, np.array(rows, np.bool_).reshape(len(rows), events.num_rows))
+        return self._satisfied(columns, self._masks(rows, numbers, events.num_rows))
 
     def _satisfied(self, columns: Sequence[pa.ChunkedArray], masks: Mask) -> Mask:
         satisfied: Mask = self._index.meets_any(columns, masks.shape[1], masks)
@@ -466,31 +466,72 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 class _Evaluated(NamedTuple):
     """The results of conditions, by their numbers.
 
-    :param met: the events that satisfy each condition
+    :param met: for each event the conditions that it satisfies, as offsets and values
     :param failed: for each condition that fails, the events for which it fails
-    :param written: for each condition in SQL, its numbers with the versions of the lookups that it reads
+    :param written: for each condition that reads lookups, its numbers with their versions
     """
 
-    met: dict[int, Mask]
+    met: tuple[Ints, Ints]
     failed: dict[int, Mask]
-    written: dict[int, list[int]]
+    written: Mapping[int, Sequence[int]]
 
-    def numbers_of(self, conditions: RuleConditions) -> list[int]:
-        return [each for number in conditions.evaluated.tolist() for each in self.written.get(number, (number,))]
+    def numbers_of(self, conditions: RuleConditions) -> Ints:
+        if not self.written:
+            return conditions.evaluated
+        numbers = [each for number in conditions.evaluated.tolist() for each in self.written.get(number, (number,))]
+        return np.array(numbers, np.int64)
+
+    def met_of(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """:attr:`met` of some conditions."""
+        at, met = self.met
+        rows, wanted = np.repeat(np.arange(len(at) - 1), np.diff(at)), np.isin(met, numbers)
+        return offsets_of(np.bincount(rows[wanted], minlength=len(at) - 1)), met[wanted]
 
     def required(self, events: pa.Table, conditions: RuleConditions) -> Mask:
         if conditions.needs_all:
             return np.ones(events.num_rows, np.bool_)
-        # For a condition that reads lookups: the events that satisfy it with any version.
-        masks = {
-            number: np.logical_or.reduce([self.met[each] for each in self.written.get(number, (number,))])
-            for number in conditions.evaluated.tolist()
-        }
-        required = conditions.satisfied(events, masks)
-        for number in self.numbers_of(conditions):
-            if number in self.failed:
-                required = required | self.failed[number]
+        at, met = self.met
+        if self.written:
+            # Of a condition that reads lookups: the events that satisfy it with any version.
+            number_of = {each: number for number, some in self.written.items() for each in some}
+            met = np.array([number_of.get(each, each) for each in met.tolist()], np.int64)
+        required = conditions.satisfied(events, np.repeat(np.arange(events.num_rows), np.diff(at)), met)
+        for number in self.failed.keys() & set(self.numbers_of(conditions).tolist()):
+            required = required | self.failed[number]
         return required
+
+
+class _Evaluations:
+    """The conditions of processors that are not in an index, and the rests of those that are, in the order of evaluation.
+
+    :param versions: of the lookups, in each set that may be in force
+    """
+
+    def __init__(
+        self, processors: Sequence[BoundProcessor], compiler: ProcessorCompiler, versions: Sequence[LookupVersions]
+    ) -> None:
+        self.called: dict[int, PythonCondition] = {}
+        self.unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
+        """The conditions in SQL, by the versions of the lookups that they read."""
+        self.written: dict[int, list[int]] = {}
+        for bound in processors:
+            if not isinstance(bound, BoundPatternProcessor):
+                continue
+            sources = zip(bound.evaluated, bound.pattern.bit_sources, bound.ranges, bound.lookups, strict=True)
+            for number, source, ranges, lookups in sources:
+                if number is None:
+                    continue
+                if not isinstance(source, int):
+                    self.called[number] = source
+                    continue
+                versions_of = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
+                if lookups:
+                    self.written[number] = list(versions_of)
+                for each, known in versions_of.items():
+                    of = tuple(known[name] for name in lookups if name in known)
+                    union = self.unions.setdefault(of, _ConditionUnion(compiler.schema))
+                    if each not in union.numbers:
+                        union.add(each, bound.pattern.vectorized, source, rest=ranges is not None)
 
 
 def _evaluated(
@@ -501,31 +542,17 @@ def _evaluated(
     read: Callable[[LookupVersion], bytes] | None,
 ) -> _Evaluated:
     """Evaluate the conditions that are not in an index, and the rests of those that are."""
-    unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
-    met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
-    for bound in processors:
-        if not isinstance(bound, BoundPatternProcessor):
-            continue
-        sources = zip(bound.evaluated, bound.pattern.bit_sources, bound.ranges, bound.lookups, strict=True)
-        for number, source, ranges, lookups in sources:
-            if number is None:
-                continue
-            if not isinstance(source, int):
-                if number not in met:
-                    met[number], bad = _called(source, events)
-                    if bad.any():
-                        failed[number] = bad
-            elif number not in written:
-                versions_of = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
-                written[number] = list(versions_of)
-                for each, known in versions_of.items():
-                    of = tuple(known[name] for name in lookups if name in known)
-                    union = unions.get(of)
-                    if union is None:
-                        union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
-                    adopt = union.vectorized.adopt if ranges is None else union.vectorized.adopt_rest
-                    union.numbers[each] = adopt(bound.pattern.vectorized, source)
-    for of, union in unions.items():
+    known = tuple(tuple(sorted(each.items())) for each in versions)
+    evaluations = _EVALUATIONS.of(
+        processors, lambda: _Evaluations(processors, compiler, versions), compiler.definition, known
+    )
+    met, failed = dict[int, Mask](), dict[int, Mask]()
+    for number, condition in evaluations.called.items():
+        met[number], bad = _called(condition, events)
+        if bad.any():
+            failed[number] = bad
+    found = [_listed(met, events.num_rows)]
+    for of, union in evaluations.unions.items():
         enriched = events
         if compiler.lookups:
             columns = compiler.looked_up(events, of, read) if read is not None else {}
@@ -534,32 +561,58 @@ def _evaluated(
                 enriched = enriched.append_column(
                     lookup.field, nulls_of(lookup, events.num_rows) if column is None else column
                 )
-        _evaluate(union, enriched, met, failed)
-    return _Evaluated(met, failed, written)
+        found.append(union.evaluate(enriched, failed))
+    return _Evaluated(_together(found), failed, evaluations.written)
 
 
-@dataclass(frozen=True, slots=True)
+def _together(found: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Lists for each event as one list for each event."""
+    found = [lists for lists in found if len(lists[1])] or list(found[:1])
+    if len(found) == 1:
+        return found[0]
+    rows = np.concatenate([np.repeat(np.arange(len(at) - 1), np.diff(at)) for at, _ in found])
+    order = np.argsort(rows, kind="stable")
+    return np.sum([at for at, _ in found], axis=0), np.concatenate([values for _, values in found])[order]
+
+
 class _ConditionUnion:
     """Conditions that are evaluated together, with the places of their expressions by the numbers of the conditions."""
 
-    vectorized: Vectorized
-    numbers: dict[int, int] = field(default_factory=dict)
+    def __init__(self, schema: pa.Schema) -> None:
+        self.vectorized = Vectorized(schema)
+        self.numbers: dict[int, int] = {}
 
+    def add(self, number: int, of: Vectorized, source: int, *, rest: bool) -> None:
+        self.numbers[number] = (self.vectorized.adopt_rest if rest else self.vectorized.adopt)(of, source)
 
-def _evaluate(union: _ConditionUnion, events: pa.Table, met: dict[int, Mask], failed: dict[int, Mask]) -> None:
-    """Add the events that satisfy the conditions to *met*, and those for which they fail to *failed*."""
-    vectorized = union.vectorized
-    try:
-        index = text_index(vectorized)
-        values = [mask_of(column) for column in vectorized.evaluate(events)] if index is None else index.masks(events)
-        met |= {number: values[at] for number, at in union.numbers.items()}
-        return
-    except InvalidEventError:
-        pass
-    for number, at in union.numbers.items():
-        met[number], bad = _tolerant(vectorized.alone(at), _HOLDS, events)
-        if bad.any():
-            failed[number] = bad
+    @cached_property
+    def _index(self) -> TextIndex | None:
+        return text_index(self.vectorized)
+
+    @cached_property
+    def _number_of(self) -> Ints | None:
+        """The number of the condition of each expression; None if one is that of several conditions."""
+        number_of = {place: number for number, place in self.numbers.items()}
+        if len(number_of) < len(self.numbers):
+            return None
+        return np.array([number_of[place] for place in range(len(number_of))], np.int64)
+
+    def evaluate(self, events: pa.Table, failed: dict[int, Mask]) -> tuple[Ints, Ints]:
+        """For each event the conditions that it satisfies, as offsets and values. Adds those that fail to *failed*."""
+        try:
+            if self._index is not None and self._number_of is not None:
+                at, met = self._index.met(events)
+                return at, self._number_of[met]
+            values = [mask_of(column) for column in self.vectorized.evaluate(events)]
+            return _listed({number: values[at] for number, at in self.numbers.items()}, events.num_rows)
+        except InvalidEventError:
+            pass
+        met_of: dict[int, Mask] = {}
+        for number, place in self.numbers.items():
+            met_of[number], bad = _tolerant(self.vectorized.alone(place), _HOLDS, events)
+            if bad.any():
+                failed[number] = bad
+        return _listed(met_of, events.num_rows)
 
 
 def _written(number: int, lookups: Sequence[str], versions: LookupVersions) -> int:
@@ -684,6 +737,7 @@ def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: Pr
 
 
 MAX_FILTERS = 8
+_EVALUATIONS = IdentityCache[_Evaluations](MAX_FILTERS)
 _CONDITIONS = IdentityCache[RuleConditions](MAX_FILTERS)
 _BY_SELECTOR = IdentityCache[Mapping[int, RuleConditions]](MAX_FILTERS)
 _FILTERS = IdentityCache[CopyFilter](MAX_FILTERS)

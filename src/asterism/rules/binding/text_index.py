@@ -1,297 +1,364 @@
-"""An index of tests of texts: of hundreds of conditions, such as those of Sigma, it finds the few that an event can satisfy.
+"""An index of tests of texts: of hundreds of conditions, such as those of Sigma, it finds those that an event satisfies.
 
 The tests ``contains``, ``starts_with``, ``suffix``, ``=`` and ``IN`` of a column with constants are answered for all conditions
-together: all constants are searched in each distinct text once (Aho-Corasick). AND, OR and NOT are then operations on masks of
-events. What is not such a test is assumed to be possible: a condition with such a part is evaluated for the events that remain.
+together: all constants are searched in each distinct text at once. AND, OR and NOT are jumps between tests. Patterns are
+tested only for events that may satisfy a condition with them. What is not a test of texts is assumed to be possible: a condition
+with such a part is evaluated for the events that remain.
 
-See docs/decisions/0139.
+See docs/decisions/0145.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.caches import keep, recent
-from asterism.columns.arrays import Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import mask_of
 from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import columns_of
 from asterism.expressions.udfs import lower_case
+from asterism.rules.binding.text_conditions import CONSTANTS, PATTERNS, ConditionNode, ConditionParser, TextTest
+
+if TYPE_CHECKING:
+    from asterism.rules.binding.text_kernels import ConditionPrograms, Constants
 
 MIN_CONDITIONS = 32
 """With fewer conditions, the index is not faster than evaluating all of them."""
 MAX_INDEXES = 8
-
-_TEXT = r"(?P<lower>lower_case\()?c(?P<column>\d+)(?(lower)\))"
-_LITERAL = r"'(?:[^']|'')*'"
-_CALL = re.compile(rf"(?P<what>contains|starts_with|suffix)\({_TEXT}, (?P<literal>{_LITERAL})\)")
-_EQUAL = re.compile(rf"\({_TEXT} = (?P<literal>{_LITERAL})\)")
-_IN = re.compile(rf"\({_TEXT} IN \((?P<literals>{_LITERAL}(?:, {_LITERAL})*)\)\)")
-_NULL = re.compile(r"\(c(?P<column>\d+) IS (?P<not>NOT )?NULL\)")
-_LITERALS = re.compile(_LITERAL)
-_TOKENS = re.compile(rf"{_LITERAL}|\"[^\"]*\"|[()]| AND | OR |, FALSE\)|[^'\"()]+?(?=[()'\"]| AND | OR |, FALSE\)|$)")
-_NOT = "(NOT COALESCE("
-_HARMLESS = re.compile(r"[\w\s(),=<>.]*")
-"""What remains of a condition without its constants: no arithmetic, which may overflow."""
-_FUNCTIONS = re.compile(r"(\w+)\(")
-_CANNOT_FAIL = {
-    "COALESCE", "contains", "lower_case", "regexp_full_match", "regexp_matches", "regexp_replace", "starts_with", "suffix",
-    "lower", "CAST",
-}  # fmt: skip
-"""Functions that do not fail. Casts that may fail contain a call of ``error``."""
-
-
-class _TextTest(NamedTuple):
-    """A test of the texts of a column. *what* is the function, ``=`` for a text that is one of *literals*, or ``null``."""
-
-    what: str
-    column: int
-    lower: bool
-    literals: tuple[str, ...]
-
-
-class _ConditionNode(NamedTuple):
-    """A part of a condition: a test; AND, OR or NOT of others; or ``?``, which is not known."""
-
-    operator: str
-    parts: tuple[_ConditionNode, ...] = ()
-    test: int = -1
-
-
-_UNKNOWN = _ConditionNode("?")
-
-
-class _ConditionParser:
-    """Reads the SQL that conditions are translated to.
-
-    :param strings: which columns are texts
-    """
-
-    def __init__(self, tests: dict[_TextTest, int], strings: Sequence[bool]) -> None:
-        self.tests, self.strings = tests, strings
-        self.text, self.at = "", 0
-
-    def parse(self, text: str) -> _ConditionNode:
-        """The condition; if it may fail for an event, nothing of it is known, so that it is evaluated for all events."""
-        rest = _LITERALS.sub("", text)
-        if _HARMLESS.fullmatch(rest) is None or not set(_FUNCTIONS.findall(rest)) <= _CANNOT_FAIL:
-            return _UNKNOWN
-        self.text, self.at = text, 0
-        node = self._node()
-        return node if self.at == len(text) else _UNKNOWN
-
-    def _test(self, test: _TextTest) -> _ConditionNode:
-        if test.what != "null" and not self.strings[test.column]:
-            return _UNKNOWN
-        return _ConditionNode("test", test=self.tests.setdefault(test, len(self.tests)))
-
-    def _node(self) -> _ConditionNode:
-        if found := _CALL.match(self.text, self.at):
-            literal = _value(found["literal"])
-            if literal:
-                self.at = found.end()
-                return self._test(_TextTest(found["what"], int(found["column"]), bool(found["lower"]), (literal,)))
-        for pattern in (_EQUAL, _IN):
-            if found := pattern.match(self.text, self.at):
-                self.at = found.end()
-                literals = tuple(map(_value, _LITERALS.findall(found[0])))
-                return self._test(_TextTest("=", int(found["column"]), bool(found["lower"]), literals))
-        if found := _NULL.match(self.text, self.at):
-            self.at = found.end()
-            node = self._test(_TextTest("null", int(found["column"]), False, ()))
-            return _ConditionNode("NOT", (node,)) if found["not"] else node
-        if self.text.startswith(_NOT, self.at):
-            before = self.at
-            self.at += len(_NOT)
-            inner = self._node()
-            if self.text.startswith(", FALSE))", self.at):
-                self.at += len(", FALSE))")
-                return _ConditionNode("NOT", (inner,))
-            self.at = before
-            return self._opaque()
-        if self.text.startswith("(", self.at):
-            before = self.at
-            self.at += 1
-            parts, operator = [self._node()], ""
-            while (
-                word := next((w for w in (" AND ", " OR ") if self.text.startswith(w, self.at)), "")
-            ) and operator in ("", word):
-                operator = word
-                self.at += len(word)
-                parts.append(self._node())
-            if operator and self.text.startswith(")", self.at):
-                self.at += 1
-                return _ConditionNode(operator.strip(), tuple(parts))
-            self.at = before
-        return self._opaque()
-
-    def _opaque(self) -> _ConditionNode:
-        """Skip a part up to the end of the operand."""
-        depth = 0
-        while self.at < len(self.text):
-            token = _TOKENS.match(self.text, self.at)
-            if token is None:
-                self.at = len(self.text) + 1
-                break
-            word = token[0]
-            if depth == 0 and word in (")", " AND ", " OR ", ", FALSE)"):
-                break
-            if word == ", FALSE)":
-                depth -= 1
-            depth += (word == "(") - (word == ")")
-            self.at = token.end()
-        return _UNKNOWN
-
-
-def _value(literal: str) -> str:
-    return literal[1:-1].replace("''", "'")
-
-
-@dataclass
-class _TestedColumn:
-    """The tests of a column, of its texts as they are or in lower case."""
-
-    equal: dict[str, list[int]] = field(default_factory=dict)
-    patterns: dict[str, dict[str, int]] = field(default_factory=dict)
-    """For each constant that is searched, its tests by their functions."""
-    search: Any = None
-    by_pattern: list[dict[str, int]] = field(default_factory=list)
+_ANCHORS = {"contains": 0, "starts_with": 1, "suffix": 2, "=": 3}
 
 
 class TextIndex:
     """
     :param expressions: the conditions
-    :raises ImportError: ahocorasick-rs is not installed
     """
 
     def __init__(self, expressions: Vectorized) -> None:
-        import ahocorasick_rs
-
         self._expressions = expressions
-        tests: dict[_TextTest, int] = {}
-        parser = _ConditionParser(tests, [pa.types.is_string(each.type) for each in expressions.schema])
-        self.nodes = [parser.parse(text) for text in expressions.texts]
-        self.exact = [not _has_unknown(node) for node in self.nodes]
-        self._nulls: dict[int, int] = {}
-        self._columns: dict[tuple[int, bool], _TestedColumn] = {}
-        for test, number in tests.items():
-            if test.what == "null":
-                self._nulls[number] = test.column
-                continue
-            column = self._columns.setdefault((test.column, test.lower), _TestedColumn())
-            for literal in test.literals:
-                if test.what == "=":
-                    column.equal.setdefault(literal, []).append(number)
-                else:
-                    column.patterns.setdefault(literal, {})[test.what] = number
-        for column in self._columns.values():
-            column.by_pattern = list(column.patterns.values())
-            if column.patterns:
-                column.search = ahocorasick_rs.AhoCorasick(list(column.patterns))
+        known: dict[TextTest, int] = {}
+        parser = ConditionParser(known, [pa.types.is_string(each.type) for each in expressions.schema])
+        nodes = [parser.parse(text) for text in expressions.texts]
+        self._tests = list(known)
+        self._count = len(known)
+        self._uses: dict[int, list[int]] = {}
+        """For each test of constants the tests that are satisfied with it: itself, and alternatives of which it is one."""
+        nodes = [self._merged(node) for node in nodes]
+        lazy = {number for number, test in enumerate(self._tests) if test.what in PATTERNS}
+        self._programs = _programs_of(nodes, lazy)
+        self._patterns = {
+            number: sorted(patterns) for number, node in enumerate(nodes) if (patterns := _tests_in(node) & lazy)
+        }
+        """For each condition with patterns these tests."""
+        self._with_patterns = _programs_of(nodes, set())
+        used = set(self._with_patterns.test.tolist())
+        columns: dict[tuple[int, bool], list[tuple[TextTest, list[int]]]] = {}
+        for number, test in enumerate(self._tests):
+            if test.what in CONSTANTS:
+                uses = [*self._uses.get(number, ()), *([number] if number in used else [])]
+                columns.setdefault((test.column, test.lower), []).append((test, uses))
+        self._columns = {column: _constants_of(some) for column, some in columns.items()}
+        self._masks = [
+            number for number, test in enumerate(self._tests) if number in used and test.what in ("null", "same")
+        ]
+        self.exact = [not _has_unknown(node) for node in nodes]
+        self._evaluated = {
+            number: _Evaluation.of(expressions, number) for number, is_exact in enumerate(self.exact) if not is_exact
+        }
 
-    def masks(self, events: pa.Table) -> list[Mask]:
-        """For each condition, the events that satisfy it."""
-        rows, names = events.num_rows, self._expressions.schema.names
-        nothing, everything = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
-        tests: dict[int, Mask] = {}
-        for number, at in self._nulls.items():
-            tests[number] = events.column(names[at]).is_null().to_numpy()
-        for (at, lower), column in self._columns.items():
-            _test_column(column, events.column(names[at]), lower, tests)
-        masks = []
-        waiting: list[int] = []
-        for number, node in enumerate(self.nodes):
-            mask = _mask(node, tests, possible=True)
-            masks.append(nothing if mask is False else everything if mask is True else mask)
-            if not self.exact[number] and mask is not False and masks[-1].any():
-                waiting.append(number)
-        if waiting:
-            some = np.logical_or.reduce([masks[number] for number in waiting])
-            chosen = Vectorized(self._expressions.schema)
-            for number in waiting:
-                chosen.adopt(self._expressions, number)
-            selected = events if some.all() else events.filter(pa.array(some))
-            places = [chosen.texts.index(self._expressions.texts[number]) for number in waiting]
-            values = chosen.evaluate(selected)
-            for number, place in zip(waiting, places, strict=True):
-                mask = np.zeros(rows, np.bool_)
-                mask[some] = mask_of(values[place])
-                masks[number] = mask
-        return masks
+    def _merged(self, node: ConditionNode) -> ConditionNode:
+        """The condition with one test in place of alternatives that are tests of constants."""
+        parts = tuple(map(self._merged, node.parts))
+        of_constants = [part.operator == "test" and self._is_of_constants(part.test) for part in parts]
+        if node.operator != "OR" or sum(of_constants) < 2:
+            return node._replace(parts=parts)
+        group, self._count = self._count, self._count + 1
+        for part, is_one in zip(parts, of_constants, strict=True):
+            if is_one:
+                self._uses.setdefault(part.test, []).append(group)
+        rest = tuple(part for part, is_one in zip(parts, of_constants, strict=True) if not is_one)
+        any_of = ConditionNode("test", test=group)
+        return ConditionNode("OR", (any_of, *rest)) if rest else any_of
+
+    def _is_of_constants(self, number: int) -> bool:
+        # Alternatives that were merged already are not merged again.
+        return number < len(self._tests) and self._tests[number].what in CONSTANTS
+
+    def met(self, events: pa.Table) -> tuple[Ints, Ints]:
+        """For each event the numbers of the conditions that it satisfies, ascending, as offsets and values.
+
+        :raises InvalidEventError: a condition fails for an event
+        """
+        encoded = _EncodedEvents(events, self._expressions.schema.names)
+        texts, at, tests = self._tests_of(encoded)
+        masks = np.array([encoded.mask(self._tests[number]) for number in self._masks], np.bool_)
+        found = _Found(texts, at, tests, masks.reshape(len(self._masks), events.num_rows), self._masks, self._count)
+        offsets, met = found.conditions(self._programs)
+        rows = np.repeat(np.arange(events.num_rows), np.diff(offsets))
+        kept = np.ones(len(met), np.bool_)
+        for number, places in _places_of(met, self._patterns):
+            patterns = self._patterns[number]
+            some = rows[places]
+            answers = [encoded.at(self._tests[pattern].column, some) for pattern in patterns]
+            matched = [_matches(self._tests[one], texts) for one, texts in zip(patterns, answers, strict=True)]
+            kept[places] = found.at_rows(some, patterns, np.array(matched)).holds(self._with_patterns, number)
+        rows, met = rows[kept], met[kept]
+        kept = np.ones(len(met), np.bool_)
+        for number, places in _places_of(met, self._evaluated):
+            kept[places] = self._evaluated[number].holds(events, rows[places])
+        counts = np.bincount(rows[kept], minlength=events.num_rows)
+        return np.concatenate([[0], np.cumsum(counts)]), met[kept]
+
+    def _tests_of(self, encoded: _EncodedEvents) -> tuple[Ints, Ints, Ints]:
+        """The number of the text of each event in each column, -1 for NULL; and for each text the tests that it satisfies."""
+        texts = np.full((len(self._columns), encoded.events.num_rows), -1, np.int64)
+        counts, found, put = [np.zeros(1, np.int64)], [np.empty(0, np.int64)], 0
+        for row, ((column, lower), constants) in enumerate(self._columns.items()):
+            codes, dictionary = encoded.column(column)
+            at, tests = _tests_of(dictionary, lower, constants, self._count)
+            texts[row] = np.where(codes >= 0, codes + put, -1)
+            counts.append(np.diff(at))
+            found.append(tests)
+            put += len(at) - 1
+        return texts, np.cumsum(np.concatenate(counts)), np.concatenate(found)
 
 
-def _has_unknown(node: _ConditionNode) -> bool:
+class _EncodedEvents:
+    """Events whose texts are numbers in dictionaries."""
+
+    def __init__(self, events: pa.Table, names: Sequence[str]) -> None:
+        self.events, self._names = events, names
+        self._columns: dict[int, tuple[Ints, pa.Array]] = {}
+
+    def column(self, number: int) -> tuple[Ints, pa.Array]:
+        """The numbers of the texts, -1 for NULL, and the texts."""
+        if number not in self._columns:
+            encoded = pc.dictionary_encode(one_chunk(self.events.column(self._names[number])))
+            codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+            self._columns[number] = codes, encoded.dictionary
+        return self._columns[number]
+
+    def at(self, number: int, rows: Ints) -> pa.Array:
+        """The texts of some events."""
+        codes, dictionary = self.column(number)
+        return dictionary.take(pa.array(codes[rows], mask=codes[rows] < 0))
+
+    def mask(self, test: TextTest) -> Mask:
+        """The events that satisfy a test that is not one of constants."""
+        if test.what == "null":
+            nulls: Mask = self.events.column(self._names[test.column]).is_null().to_numpy()
+            return nulls
+        codes, texts = self.column(test.column)
+        other_codes, others = self.column(test.number)
+        both = pa.concat_arrays([_lower(texts), _lower(others)] if test.lower else [texts, others])
+        numbers = np.append(pc.dictionary_encode(both).indices.to_numpy(), -1)
+        same: Mask = (
+            numbers[np.where(codes < 0, -1, codes)] == numbers[np.where(other_codes < 0, -1, other_codes + len(texts))]
+        )
+        return same & (codes >= 0)
+
+
+class _Found(NamedTuple):
+    """What :meth:`TextIndex.met` knows of events: the numbers of their texts, the tests that each text satisfies, and as *masks*
+    the events that satisfy each of *mask_tests*.
+    """
+
+    texts: Ints
+    at: Ints
+    tests: Ints
+    masks: Mask
+    mask_tests: Sequence[int]
+    tests_in_all: int
+
+    def at_rows(self, rows: Ints, tests: Sequence[int], masks: Mask) -> _Found:
+        """Some events, of which further *tests* are known."""
+        together = np.ascontiguousarray(np.concatenate([self.masks[:, rows], masks]))
+        return self._replace(texts=self.texts[:, rows], masks=together, mask_tests=[*self.mask_tests, *tests])
+
+    def conditions(self, programs: ConditionPrograms) -> tuple[Ints, Ints]:
+        """For each event the conditions that it satisfies, as offsets and values."""
+        from asterism.rules.binding.text_kernels import conditions_of_events
+
+        of_masks = np.array(self.mask_tests, np.int64)
+        return conditions_of_events(
+            np.ascontiguousarray(self.texts), self.at, self.tests, self.masks, of_masks, programs, self.tests_in_all
+        )
+
+    def holds(self, programs: ConditionPrograms, number: int) -> Mask:
+        """The events that satisfy a condition."""
+        offsets, _ = self.conditions(programs._replace(entries=programs.entries[number : number + 1]))
+        return np.diff(offsets) > 0
+
+
+def _places_of(met: Ints, conditions: Collection[int]) -> Iterator[tuple[int, Ints]]:
+    """For each of some *conditions* its places in *met*, if there are any."""
+    places = np.flatnonzero(np.isin(met, list(conditions)))
+    if not len(places):
+        return
+    places = places[np.argsort(met[places], kind="stable")]
+    numbers, begins = np.unique(met[places], return_index=True)
+    yield from zip(numbers.tolist(), np.split(places, begins[1:]), strict=True)
+
+
+def _matches(test: TextTest, texts: pa.Array) -> Mask:
+    """The texts that match a pattern, by RE2, as in DuckDB."""
+    texts = _lower(texts) if test.lower else texts
+    (pattern,) = test.literals
+    matched = pc.match_like(texts, pattern) if test.what == "like" else pc.match_substring_regex(texts, pattern)
+    return cast("Mask", pc.fill_null(matched, False).to_numpy(zero_copy_only=False))
+
+
+def _lower(texts: pa.Array) -> pa.Array:
+    return lower_case(pa.chunked_array([texts]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """A condition that the index does not answer."""
+
+    expression: Vectorized
+    columns: frozenset[int]
+
+    @classmethod
+    def of(cls, expressions: Vectorized, number: int) -> _Evaluation:
+        return cls(expressions.alone(number), frozenset(columns_of(expressions.texts[number])))
+
+    def holds(self, events: pa.Table, rows: Ints) -> Mask:
+        taken = pa.array(rows)
+        schema = self.expression.schema
+        some = [
+            events.column(number).take(taken) if number in self.columns else pa.nulls(len(rows), each.type)
+            for number, each in enumerate(schema)
+        ]
+        (answer,) = self.expression.evaluate(pa.table(some, schema=schema))
+        return mask_of(answer)
+
+
+def _tests_in(node: ConditionNode) -> set[int]:
+    return set().union({node.test} if node.operator == "test" else (), *map(_tests_in, node.parts))
+
+
+def _has_unknown(node: ConditionNode) -> bool:
     return node.operator == "?" or any(map(_has_unknown, node.parts))
 
 
-def _mask(node: _ConditionNode, tests: dict[int, Mask], *, possible: bool) -> Mask | bool:
-    """The events that satisfy *node*, where what is not known is *possible*. True and False stand for all and none."""
-    match node.operator:
-        case "test":
-            return tests.get(node.test, False)
-        case "NOT":
-            inner = _mask(node.parts[0], tests, possible=not possible)
-            return not inner if isinstance(inner, bool) else ~inner
-        case "?":
-            return possible
-    decides = node.operator == "OR"
-    result: Mask | bool = not decides
-    for part in node.parts:
-        mask = _mask(part, tests, possible=possible)
-        if mask is decides:
-            return decides
-        if isinstance(mask, bool):
-            continue
-        if isinstance(result, bool):
-            result = mask
+# ---------------------------------------------------------------------------------------------------- programs
+
+
+def _programs_of(nodes: Sequence[ConditionNode], lazy: Collection[int]) -> ConditionPrograms:
+    """The conditions, in which tests that are *lazy* are possible."""
+    from asterism.rules.binding.text_kernels import FALSE, TRUE, ConditionPrograms
+
+    jumps: list[tuple[int, int, int]] = []
+    entries = [_jump(node, TRUE, FALSE, jumps, lazy, possible=True) for node in nodes]
+    table = np.array(jumps, np.int64).reshape(-1, 3)
+    return ConditionPrograms(np.array(entries, np.int64), *(np.ascontiguousarray(column) for column in table.T))
+
+
+def _jump(
+    node: ConditionNode,
+    if_met: int,
+    if_not: int,
+    jumps: list[tuple[int, int, int]],
+    lazy: Collection[int],
+    *,
+    possible: bool,
+) -> int:
+    """Where the program of *node* begins, which goes on with one of two others. What is not known is *possible*."""
+    if node.operator == "?" or node.test in lazy:
+        return if_met if possible else if_not
+    if node.operator == "test":
+        if if_met == if_not:
+            return if_met
+        jumps.append((node.test, if_met, if_not))
+        return len(jumps) - 1
+    if node.operator == "NOT":
+        return _jump(node.parts[0], if_not, if_met, jumps, lazy, possible=not possible)
+    for part in reversed(node.parts):
+        if node.operator == "AND":
+            if_met = _jump(part, if_met, if_not, jumps, lazy, possible=possible)
         else:
-            result = result | mask if decides else result & mask
-            if not decides and not result.any():
-                return False
-    return result
+            if_not = _jump(part, if_met, if_not, jumps, lazy, possible=possible)
+    return if_met if node.operator == "AND" else if_not
 
 
-def _test_column(column: _TestedColumn, values: pa.ChunkedArray, lower: bool, tests: dict[int, Mask]) -> None:
-    """Add the events that satisfy the tests of a column to *tests*; a test that no event satisfies is not added."""
-    encoded = pc.dictionary_encode(lower_case(values) if lower else one_chunk(values))
-    found: dict[int, list[int]] = {}
-    for place, text in enumerate(encoded.dictionary.to_pylist()):
-        for number in column.equal.get(text, ()):
-            found.setdefault(number, []).append(place)
-        if column.search is None:
-            continue
-        for pattern, start, end in column.search.find_matches_as_indexes(text, overlapping=True):
-            for what, number in column.by_pattern[pattern].items():
-                if what == "contains" or (start == 0 if what == "starts_with" else end == len(text)):
-                    found.setdefault(number, []).append(place)
-    if not found:
-        return
-    size = len(encoded.dictionary)
-    places = pc.fill_null(encoded.indices, size).to_numpy(zero_copy_only=False)
-    for number, some in found.items():
-        of_values = np.zeros(size + 1, np.bool_)
-        of_values[some] = True
-        tests[number] = of_values[places]
+# ---------------------------------------------------------------------------------------------------- constants
+
+
+def _constants_of(tests: Iterable[tuple[TextTest, list[int]]]) -> Constants:
+    """The tables of :mod:`asterism.rules.binding.text_kernels` for the tests of a column."""
+    from asterism.rules.binding.text_kernels import BUCKET_BITS, MAX_GRAM, Constants, bucket_of
+
+    constants: dict[tuple[bytes, int], dict[int, None]] = {}
+    lengths: list[tuple[int, int]] = []
+    for test, uses in tests:
+        if test.what == "length":
+            lengths += [(test.number, use) for use in uses]
+        for literal in test.literals:
+            constants.setdefault((literal.encode(), _ANCHORS[test.what]), {}).update(dict.fromkeys(uses))
+    empty = constants.pop((b"", _ANCHORS["="]), {})
+    frequent = Counter(gram for text, _ in constants for gram in _grams(text, MAX_GRAM))
+    rows, uses_of_all = list[tuple[int, ...]](), list[int]()
+    members: list[list[tuple[int, int]]] = [[] for _ in range(MAX_GRAM)]
+    end = 0
+    for number, ((text, anchor), satisfied) in enumerate(constants.items()):
+        gram = min(_grams(text, MAX_GRAM), key=lambda gram: frequent[gram])
+        place = text.index(gram)
+        rows.append((end, end + len(text), place, anchor, len(uses_of_all), len(uses_of_all) + len(satisfied)))
+        uses_of_all += satisfied
+        end += len(text)
+        members[len(gram) - 1].append((bucket_of(gram), number))
+    buckets = np.zeros((MAX_GRAM, 2**BUCKET_BITS + 1), np.int32)
+    order: list[int] = []
+    for size, some in enumerate(members):
+        counts = np.bincount([bucket for bucket, _ in some], minlength=2**BUCKET_BITS) if some else 0
+        buckets[size, 1:] = np.cumsum(counts) if some else 0
+        buckets[size] += len(order)
+        order += [number for _, number in sorted(some)]
+    return Constants(
+        np.array(rows, np.int64).reshape(-1, 6),
+        np.frombuffer(b"".join(text for text, _ in constants) or b"\0", np.uint8),
+        buckets,
+        np.array(order, np.int64),
+        np.array([bool(some) for some in members], np.bool_),
+        np.array(uses_of_all, np.int64),
+        np.array(lengths, np.int64).reshape(-1, 2),
+        np.array(list(empty), np.int64),
+    )
+
+
+def _grams(text: bytes, size: int) -> list[bytes]:
+    return [text[at : at + size] for at in range(max(len(text) - size, 0) + 1)]
+
+
+def _tests_of(texts: pa.Array, lower: bool, constants: Constants, count: int) -> tuple[Ints, Ints]:
+    """For each text the tests that it satisfies, as offsets and values."""
+    from asterism.rules.binding.text_kernels import tests_of_texts
+
+    if not len(texts):
+        return np.zeros(1, np.int64), np.empty(0, np.int64)
+    if lower:
+        texts = _lower(texts)
+    _, offsets, data = texts.buffers()
+    begins = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.frombuffer(b"\0", np.uint8)
+    return tests_of_texts(begins, letters, constants, count)
 
 
 _INDEXES: dict[tuple[str, ...], TextIndex] = {}
 
 
 def text_index(expressions: Vectorized) -> TextIndex | None:
-    """The index of many conditions; None if they are few, or the package that it needs is not installed."""
+    """The index of many conditions; None if they are few."""
     if len(expressions.texts) < MIN_CONDITIONS:
         return None
     key = (*expressions.schema.names, *map(str, expressions.schema.types), *expressions.texts)
     index = recent(_INDEXES, key)
-    if index is None:
-        try:
-            index = keep(_INDEXES, MAX_INDEXES, key, TextIndex(expressions))
-        except ImportError:
-            return None
-    return index
+    return keep(_INDEXES, MAX_INDEXES, key, TextIndex(expressions)) if index is None else index

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from asterism.changes.partial_matches import PARTIAL
 from asterism.changes.plan import CONTINUES, DROPPED, Counts
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints, Mask, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
@@ -401,26 +402,39 @@ class DynamicCepOperator(KeyGroupOperator):
             raise AssertionError("sets must be created by prepared_set")
         full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.options.wants_late)
-        named: dict[int, PatternProcessor] = {}
-        used = set[int]()
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
         retained = self.source.retained()
-        for processor_set in retained:
-            killed = {*processor_set.killed, *self._left_out(processor_set.version)}
-            named |= {id(p): p for p in processor_set.all_processors if not is_named(p, killed)}
-            used |= {id(p) for p in processor_set.used_from(first)}
-        processors = [p for p in named.values() if id(p) in used]
+        named, timeless = self._named(retained)
+        processors = named
+        if not timeless:
+            used = {id(p) for processor_set in retained for p in processor_set.used_from(first)}
+            processors = [p for p in named if id(p) in used]
         bound = self._bound(processors, retained)
         kept = self._may_wait(times)
         selectors = {self.compiler.stream_selector} if kept is not None else set()
         if kept is not None:
-            selectors |= {rule.selector for rule in self._bound(named.values(), retained)}
+            selectors |= {rule.selector for rule in self._bound(named, retained)}
         versions = [{version.name: version for version in processor_set.lookups} for processor_set in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
         return copies_of(
             full, times, bound, self.compiler, versions, self.source.read_lookup, kept=kept, selectors=selectors
         )
+
+    def _named(self, retained: Sequence[ProcessorSet]) -> tuple[list[PatternProcessor], bool]:
+        """The processors of sets without those that are left out, and whether all are in force at any event time."""
+        killed = [{*each.killed, *self._left_out(each.version)} for each in retained]
+
+        def named() -> tuple[list[PatternProcessor], bool]:
+            found = {
+                id(p): p
+                for names, processor_set in zip(killed, retained, strict=True)
+                for p in processor_set.all_processors
+                if not is_named(p, names)
+            }
+            return list(found.values()), all(processor_set.is_timeless for processor_set in retained)
+
+        return _NAMED.of(retained, named, *map(frozenset, killed))
 
     def _may_wait(self, times: pa.Array | pa.ChunkedArray) -> Mask | None:
         """Which events may wait for the watermark. None: none."""
@@ -1108,6 +1122,10 @@ def _too_large(bound: BoundProcessor, time: int, problem: str, detail: str, hint
     detail = f"{detail} any other{' shadow' if bound.processor.shadow else ''}."
     error = LimitExceededError(problem, detail, f"{hint}, or use more key_groups; see docs/limits.md")
     return RuleFailure(entry, time, error, limit=True)
+
+
+MAX_NAMED = 8
+_NAMED = IdentityCache[tuple[list[PatternProcessor], bool]](MAX_NAMED)
 
 
 def _until_failures(spans: Sequence[Span], failures: Mapping[int, RuleFailure]) -> Sequence[Span]:

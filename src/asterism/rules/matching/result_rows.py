@@ -120,11 +120,10 @@ class RuleResults:
         """
         made: list[OutputRows] = []
         failed: list[RuleFailure] = []
-        entry_of_key = step.keys.column(ENTRY).to_numpy()
-        is_shadow = np.array([rule.processor.shadow for rule in bound], np.bool_)
         emitted_matches, suppressed = emission.matches_of(step)
         for name, matches, numbers in ((MATCHES, emitted_matches, suppressed), (TIMED_OUT, step.timeouts, None)):
-            of_shadow = is_shadow[entry_of_key[matches.key]]
+            rules, number = _rules_of(bound, step, matches)
+            of_shadow = np.array([rule.processor.shadow for rule in rules], np.bool_)[number]
             for output, is_selected in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
                 if not is_selected.any():
                     continue
@@ -229,19 +228,18 @@ class RuleResults:
         computed: Mapping[str, pa.Array],
     ) -> pa.Table:
         schema = self.schemas[name]
-        entries = pa.array(step.keys.column(ENTRY).to_numpy()[matches.key])
+        rules, number = _rules_of(bound, step, matches)
         used, place = np.unique(matches.key, return_inverse=True)
         keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
-        seeds = np.array([rule.outputs[name].id_seed if name in rule.outputs else seed_of() for rule in bound])
+        seeds = np.array([rule.outputs[name].id_seed if name in rule.outputs else seed_of() for rule in rules])
         columns = [
-            pa.array([rule.processor.id for rule in bound]).take(entries),
-            pa.array([rule.processor.version for rule in bound], pa.int64()).take(entries),
+            pa.array([rule.processor.id for rule in rules], pa.string()).take(pa.array(number)),
+            pa.array([rule.processor.version for rule in rules], pa.int64()).take(pa.array(number)),
             keys.take(pa.array(place)),
             *times_of(self.time, step, matches),
-            match_ids(step, matches, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
+            match_ids(step, matches, [KEY], seeds[number], with_stages=not self.compiler.ids_by_events),
         ]
-        numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
-        labels = _labels_of([bound[each].processor for each in numbers.tolist()])
+        labels = _labels_of([rule.processor for rule in rules])
         computed = {**computed, "labels": labels.take(pa.array(number))}
         columns += [
             computed.get(field.name, pa.nulls(len(matches), field.type)) for field in list(schema)[len(columns) :]
@@ -250,10 +248,10 @@ class RuleResults:
 
     def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, matches: MatchColumns) -> pa.Array:
         """The default output: for each match its events in order of acceptance, each with the name of its stage."""
-        names = [rule.pattern.nfa.stages for rule in bound]
+        rules, number = _rules_of(bound, step, matches)
+        names = [rule.pattern.nfa.stages for rule in rules]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
-        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
-        stages = np.repeat(begins[entries], np.diff(matches.offsets)) + matches.stages
+        stages = np.repeat(begins[number], np.diff(matches.offsets)) + matches.stages
         events = events_of(step, self.schema).take(pa.array(matches.events))
         stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
         pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
@@ -278,6 +276,14 @@ class RuleResults:
         else:
             answer = ready(called)(made)
         return FunctionRows.from_answer(function, made, answer, _as_objects), emitted
+
+
+def _rules_of(
+    bound: Sequence[BoundPatternProcessor], step: Step, matches: MatchColumns
+) -> tuple[list[BoundPatternProcessor], Ints]:
+    """The rules that have matches, and for each match the index of its rule among them."""
+    numbers, number = np.unique(step.keys.column(ENTRY).to_numpy()[matches.key], return_inverse=True)
+    return [bound[each] for each in numbers.tolist()], number
 
 
 def _key_lists(texts: pa.Array) -> pa.Array:

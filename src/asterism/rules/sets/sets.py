@@ -90,6 +90,11 @@ class ProcessorSet:
         for version in self.earlier:
             yield version.processor
 
+    @property
+    def is_timeless(self) -> bool:
+        """Whether all processors are in force at any event time."""
+        return not self.earlier and all(processor.effective_until is None for processor in self.processors)
+
     def used_from(self, time: int | None) -> Iterator[PatternProcessor]:
         """The processors to which events from the event time *time* on matter; None: any time."""
         followers: dict[Slot, int] = {}
