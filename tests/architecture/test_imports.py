@@ -42,7 +42,7 @@ MAY_MEET_SPARK = {"spark", "streams", "cep", "sinks", "sources", "conformance", 
 HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
-    "matching.kernels", "rules.binding.kernels", "windows.kernels", "row_patterns.kernels",
+    "matching.kernels", "rules.binding.kernels", "rules.binding.text_kernels", "windows.kernels", "row_patterns.kernels",
     "expressions.kernels", "matching.stack_machine", "columns.compiled", "columns.hashing", "windows.firing",
     "row_patterns.match_conditions", "row_patterns.match_items", "row_patterns.search", "row_patterns.result_rows",
 }  # fmt: skip

@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -182,8 +182,22 @@ def _database() -> _DuckDB:
 # ---------------------------------------------------------------------------------------------------- made-up events
 
 
+def _scope_of(schema: pa.Schema) -> str:
+    return _scope_of_plain(schema.remove_metadata())
+
+
+@lru_cache(maxsize=16)
+def _scope_of_plain(schema: pa.Schema) -> str:
+    return str(schema)
+
+
 def sample(schema: pa.Schema) -> pa.Table:
     """A few sample events: NULLs, zeros, ones, and long strings."""
+    return _sample(schema.remove_metadata()).replace_schema_metadata(schema.metadata)
+
+
+@lru_cache(maxsize=16)
+def _sample(schema: pa.Schema) -> pa.Table:
     count = 8
     columns = [pa.array([_example(field.type, number) for number in range(count)], field.type) for field in schema]
     return pa.table(columns, schema=schema)
@@ -277,15 +291,18 @@ class Vectorized:
         """Add an expression and return its number; *text* is the expression as written by the user, for messages."""
         return self.add_value(self.translate(node, text), text)
 
-    def add_value(self, value: Sql, text: str, known: Indexable | None = None) -> int:
+    def add_value(self, value: Sql, text: str, known: Indexable | None = None, *, is_harmless: bool = False) -> int:
         """:meth:`add` for an expression that is already translated.
 
         :param known: the expression as ranges, if that is known
+        :param is_harmless: whether it needs no trial: DuckDB accepts it, and evaluates it in little time
         """
         if value.text not in self.texts:
             data_type = self.type_of_value(value, text)
             self._check_cost(value, text)
-            if plain_column(value.text) is None and not _TRIED.get():
+            if is_harmless:
+                self._note_tried([value.text])
+            elif plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
             self.costs.append(value.cost)
             self.indexable.append(indexable(value) if known is None else known)
@@ -356,22 +373,22 @@ class Vectorized:
         :raises ExpressionSyntaxError: it took more than *limit*, so each batch of events would take as long
         :raises ExpressionTypeError: DuckDB rejects an expression
         """
-        rows = sample(self.schema)
-        scope = str(self.schema), self.zone
+        scope = _scope_of(self.schema), self.zone
         computed = [
             number
             for number, text in enumerate(self.texts)
             if plain_column(text) is None and (scope, text) not in _TRIED_BEFORE
         ]
+        if not computed:
+            return 0.0
+        rows = sample(self.schema)
         taken = 0.0
         with contextlib.suppress(_DuckDBError):
             begin = time.thread_time()
             self._computed(computed, rows, keep=False)
             taken = time.thread_time() - begin
             if taken <= _CHEAP * len(computed):
-                while len(_TRIED_BEFORE) > _MAX_TRIED:
-                    _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
-                _TRIED_BEFORE.update(dict.fromkeys((scope, self.texts[number]) for number in computed))
+                self._note_tried(self.texts[number] for number in computed)
             if taken <= limit:
                 return taken
         # Evaluate one by one, because one fails on the sample values or takes too long.
@@ -389,6 +406,12 @@ class Vectorized:
                     hint="use simpler patterns and fewer functions",
                 )
         return taken
+
+    def _note_tried(self, texts: Iterable[str]) -> None:
+        scope = _scope_of(self.schema), self.zone
+        while len(_TRIED_BEFORE) > _MAX_TRIED:
+            _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
+        _TRIED_BEFORE.update(dict.fromkeys((scope, text) for text in texts))
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""

@@ -1,11 +1,17 @@
-"""Parses expressions that differ only in their numbers once.
+"""Two ways around the parser, which takes most of the time to bind a condition: :func:`resolved` and :func:`quick_condition`.
 
-Rules are often made from a few templates: ``amount >= 10 AND kind = 'buy'``, ``amount >= 12 AND kind = 'buy'``. Parsing takes
-most of the time to bind a condition. So the syntax tree of an expression is kept, and used again for an expression with the same
-text but other numbers, by replacing the literals in the tree. The conjuncts with such literals are translated anew.
+Rules are often made from a few templates: ``amount >= 10 AND kind = 'buy'``, ``amount >= 12 AND kind = 'buy'``. So the syntax
+tree of an expression is kept, and used again for an expression with the same text but other numbers, by replacing the literals in
+the tree. The conjuncts with such literals are translated anew.
 
 Only the digits of a number may differ, as ``10`` and ``7``, or ``1.5`` and ``20.25``. A number must be an operand of one of a few
 operators, where the parser does not look at its value.
+
+Conditions on texts, as the rules of Sigma are written, are read directly: AND, OR and NOT COALESCE(..., FALSE) of
+``contains``, ``startswith``, ``endswith``, ``=`` and ``IN`` with literals, and IS NULL. The value is the one that the parser and
+the translation give.
+
+See docs/decisions/0146.
 """
 
 from __future__ import annotations
@@ -18,9 +24,13 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from asterism.expressions import operators
+from asterism.expressions.computed_columns import is_computed
+from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.names import Scope, has_aggregate
 from asterism.expressions.parsing import MAX_TEXT, conjuncts
-from asterism.expressions.values import Sql
+from asterism.expressions.types import STRING, type_of_column
+from asterism.expressions.values import Cost, Sql, UnsupportedError, boolean_constant, limited, string_constant
 
 MAX_TEMPLATES = 2_000
 MAX_NUMBERS = 100
@@ -172,3 +182,125 @@ def _has_suffix(literal: exp.Expr) -> bool:
 def _is_plain(number: str) -> bool:
     """Whether a number cannot be anything else together with what follows it, as in 0x1F."""
     return number[0] != "0" or number[1:2] == "."
+
+
+# ---------------------------------------------------------------------------------------------------- conditions on texts
+
+MAX_DEPTH = 20
+"""The maximum nesting of a condition that is read without the parser."""
+_COLUMN = r"`(?P<column>\w+)`"
+_TEXT = rf"(?P<lower>LOWER\()?CAST\({_COLUMN} AS STRING\)(?(lower)\))"
+_LITERAL = r"'(?:[^'\\\0$\ud800-\udfff]|\\[\\'])*'"
+_CALL = re.compile(rf"(?P<function>CONTAINS|STARTSWITH|ENDSWITH)\({_TEXT}, (?P<literal>{_LITERAL})\)")
+_EQUAL = re.compile(rf"{_TEXT} = (?P<literal>{_LITERAL})")
+_IN = re.compile(rf"{_TEXT} IN \((?P<literals>{_LITERAL}(?:, {_LITERAL})*)\)")
+_NULL = re.compile(rf"{_COLUMN} IS (?P<not>NOT )?NULL")
+_LITERALS = re.compile(_LITERAL)
+_ESCAPED = re.compile(r"\\(.)")
+_NOT, _OR_FALSE = "NOT COALESCE(", ", FALSE)"
+
+
+class _OtherConditionError(Exception):
+    """The condition has another form."""
+
+
+def quick_condition(scope: Scope, zone: str, text: str) -> Sql | None:
+    """The value of a condition that cannot fail and takes time in proportion to its texts; None if it has another form."""
+    if len(text) > MAX_TEXT or any(map(is_computed, scope.schema.names)):
+        return None
+    reader = _ConditionReader(scope, zone, text)
+    try:
+        value = reader.several(0)
+    except (_OtherConditionError, UnsupportedError):
+        return None
+    if reader.at < len(text):
+        return None
+    # The conjuncts of a condition are translated one by one, whatever the parentheses around them.
+    parts = list(_conjuncts(value))
+    return (
+        value
+        if value.operation is None or len(parts) <= len(value.operation.operands)
+        else operators.conjunction(parts)
+    )
+
+
+def _conjuncts(value: Sql) -> Iterator[Sql]:
+    if value.operation is None or value.operation.name != "AND":
+        yield value
+    else:
+        for operand in value.operation.operands:
+            yield from _conjuncts(operand)
+
+
+class _ConditionReader:
+    def __init__(self, scope: Scope, zone: str, text: str) -> None:
+        self.scope, self.zone, self.text, self.at = scope, zone, text, 0
+        self.texts: dict[tuple[str, bool], Sql] = {}
+
+    def several(self, depth: int) -> Sql:
+        """Operands with one operator between them."""
+        if depth > MAX_DEPTH:
+            raise _OtherConditionError
+        parts, operator = [self.one(depth)], ""
+        while word := next((word for word in (" AND ", " OR ") if self.text.startswith(word, self.at)), ""):
+            if operator not in ("", word):
+                raise _OtherConditionError
+            operator = word
+            self.at += len(word)
+            parts.append(self.one(depth))
+        if not operator:
+            return parts[0]
+        return limited((operators.conjunction if operator == " AND " else operators.disjunction)(parts))
+
+    def one(self, depth: int) -> Sql:
+        if self._take("("):
+            value = self.several(depth + 1)
+            self._expect(")")
+            return value
+        if self._take(_NOT):
+            value = self.several(depth + 1)
+            self._expect(_OR_FALSE)
+            return limited(operators.negation(FUNCTIONS["coalesce"](self.zone, [value, boolean_constant(False)])))
+        if found := _CALL.match(self.text, self.at):
+            self.at = found.end()
+            function = FUNCTIONS[found["function"].lower()]
+            return function(self.zone, [self._text(found), _constant(found["literal"])])
+        if found := _EQUAL.match(self.text, self.at):
+            self.at = found.end()
+            return limited(operators.compare("=", self._text(found), _constant(found["literal"]), self.zone))
+        if found := _IN.match(self.text, self.at):
+            self.at = found.end()
+            choices = [_constant(literal) for literal in _LITERALS.findall(found["literals"])]
+            return limited(operators.is_in(self._text(found), choices, self.zone))
+        if found := _NULL.match(self.text, self.at):
+            self.at = found.end()
+            return limited(operators.is_null(self._column(found["column"]), negated=bool(found["not"])))
+        raise _OtherConditionError
+
+    def _take(self, word: str) -> bool:
+        taken = self.text.startswith(word, self.at)
+        self.at += len(word) * taken
+        return taken
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise _OtherConditionError
+
+    def _text(self, found: re.Match[str]) -> Sql:
+        key = found["column"], bool(found["lower"])
+        if key not in self.texts:
+            value = self._column(found["column"])
+            self.texts[key] = FUNCTIONS["lower"](self.zone, [value]) if found["lower"] else value
+        return self.texts[key]
+
+    def _column(self, name: str) -> Sql:
+        """The value of a column of texts."""
+        schema = self.scope.schema
+        number = schema.get_field_index(name)
+        if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
+            raise _OtherConditionError
+        return Sql(f"c{number}", STRING, size=Cost(growth=1), strict=True)
+
+
+def _constant(literal: str) -> Sql:
+    return limited(string_constant(_ESCAPED.sub(r"\1", literal[1:-1])))

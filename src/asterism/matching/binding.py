@@ -37,7 +37,7 @@ from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate,
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.ranges import Indexable
-from asterism.expressions.templates import Resolved, resolved
+from asterism.expressions.templates import Resolved, quick_condition, resolved
 from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition
@@ -67,7 +67,7 @@ BITS = "__bits"
 LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
 
 
-MAX_KNOWN = 1_000
+MAX_KNOWN = 4_000
 _KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Indexable | None]] = {}
 """Cache of translated conditions on current events, because rules often share them: maps a scope, its time zone and a text to the
 value and its ranges.
@@ -170,6 +170,11 @@ class BoundPattern:
         if known is not None:
             value, indexable = known
             return self._bit(self.vectorized.add_value(value, condition.text, indexable)), -1
+        quick = quick_condition(self.scope, self.vectorized.zone, condition.text)
+        if quick is not None:
+            source = self.vectorized.add_value(quick, condition.text, is_harmless=True)
+            self._keep(key, quick, source)
+            return self._bit(source), -1
         replaced = False
         try:
             with resolved(self.scope, self.vectorized.zone, condition.text) as resolution:
@@ -207,11 +212,15 @@ class BoundPattern:
                 self._check_boolean(pure[0], self.vectorized.types[source], text)
             bit = self._bit(source)
             if not condition.iterative:
-                key = self.scope, self.vectorized.zone, text
-                keep(_KNOWN, MAX_KNOWN, key, (joined, self.vectorized.indexable[source]))
+                self._keep((self.scope, self.vectorized.zone, text), joined, source)
         if condition.iterative:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program
+
+    def _keep(self, key: tuple[Scope, str, str], value: Sql, source: int) -> None:
+        # Without its parts, of which only the ranges are read again.
+        whole = replace(value, operation=None, node=None)
+        keep(_KNOWN, MAX_KNOWN, key, (whole, self.vectorized.indexable[source]))
 
     def _openable(self, condition: Condition) -> Condition:
         if not isinstance(condition, PythonCondition | IterativeCondition):

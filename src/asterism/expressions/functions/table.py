@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pyarrow as pa
 
@@ -65,12 +66,17 @@ class Function:
 
     def __call__(self, zone: str, arguments: Sequence[Sql | Lambda]) -> Sql:
         try:
-            inspect.signature(self.build).bind(zone, *arguments)
+            _signature_of(self.build).bind(zone, *arguments)
         except TypeError:
             raise UnsupportedError(
                 f"{self.name.upper()} does not take {len(arguments)} arguments", self.usage
             ) from None
         return limited(replace(self.build(zone, *arguments), constant=None))  # a computed value is not a literal
+
+
+@cache
+def _signature_of(build: Builder) -> inspect.Signature:
+    return inspect.signature(build)
 
 
 FUNCTIONS: dict[str, Function] = {}
