@@ -70,7 +70,9 @@ class TextIndex:
         ]
         self.exact = [not _has_unknown(node) for node in nodes]
         self._evaluated = {
-            number: _Evaluation.of(expressions, number) for number, is_exact in enumerate(self.exact) if not is_exact
+            number: _RestOfCondition.of(expressions, number)
+            for number, is_exact in enumerate(self.exact)
+            if not is_exact
         }
 
     def _merged(self, node: ConditionNode) -> ConditionNode:
@@ -220,14 +222,14 @@ def _lower(texts: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluation:
+class _RestOfCondition:
     """A condition that the index does not answer."""
 
     expression: Vectorized
     columns: frozenset[int]
 
     @classmethod
-    def of(cls, expressions: Vectorized, number: int) -> _Evaluation:
+    def of(cls, expressions: Vectorized, number: int) -> _RestOfCondition:
         return cls(expressions.alone(number), frozenset(columns_of(expressions.texts[number])))
 
     def holds(self, events: pa.Table, rows: Ints) -> Mask:
