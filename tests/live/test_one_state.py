@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.live.live_store import HEADER
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord, read_snapshot
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.state.page_numbers import HEADER
 from asterism.operators.state.state_store import MemoryStore
 from asterism.testing import PatternHarness
 from tests.live.driver import in_order

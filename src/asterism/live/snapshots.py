@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -20,12 +21,14 @@ from typing import Any
 
 from asterism.errors import AsterismError, CheckpointMismatchError, NewerStateError, StateError
 from asterism.files.lease import Lease
-from asterism.live.live_store import Changes
+from asterism.live.live_store import Changes, encoded
 
 DATABASE = "state.sqlite"
 LEASE = "lease"
 """The folder of the lease, in that of the engine."""
 FORMAT = 1
+_PAUSE = 1e-4
+"""Seconds after each page that is encoded, in which a call goes on: Python runs one thread at a time."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pages (number INTEGER PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshot (id INTEGER PRIMARY KEY CHECK (id = 0), content TEXT NOT NULL);
@@ -168,13 +171,15 @@ class SnapshotFolder:
 
     def _commit(self, changes: Changes, record: SnapshotRecord) -> None:
         self._lease.check()
+        values = []
+        for number, value in changes.items():
+            if value is not None:
+                values.append((number, encoded(value)))
+                time.sleep(_PAUSE)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.executemany(
-                "INSERT OR REPLACE INTO pages VALUES (?, ?)",
-                [(number, value) for number, value in changes.items() if value is not None],
-            )
+            database.executemany("INSERT OR REPLACE INTO pages VALUES (?, ?)", values)
             database.executemany(
                 "DELETE FROM pages WHERE number = ?", [(number,) for number, value in changes.items() if value is None]
             )

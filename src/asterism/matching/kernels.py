@@ -1483,6 +1483,76 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
     return kept, np.nonzero(used)[0]
 
 
+@compiled
+def take_rows(at: Any, rows: Any, order: Any) -> tuple[Any, Any]:
+    """The rows of the keys in *order*, and where those of each of them begin."""
+    new_at = np.zeros(len(order) + 1, np.int64)
+    for place in range(len(order)):
+        new_at[place + 1] = new_at[place] + at[order[place] + 1] - at[order[place]]
+    new = np.empty((new_at[-1], rows.shape[1]), np.int64)
+    for place in range(len(order)):
+        put = new_at[place]
+        for row in range(at[order[place]], at[order[place] + 1]):
+            new[put] = rows[row]
+            put += 1
+    return new_at, new
+
+
+@entry
+def divide(n_events: int, nodes: Any, rows: KeyRows, order: Any, ends: Any) -> tuple[Any, Any, Any, Any, KeyRows]:
+    """Parts of the keys, each with its own nodes and events.
+
+    :param order: the keys of all parts; those of a part end where *ends* says, which begins with 0
+    :returns: where the nodes of each part begin, the nodes, where the events of each part begin, the numbers of the events, and
+        the rows of the keys in *order*. Nodes and rows refer to the nodes and events of their part.
+    """
+    run_at, run_rows = take_rows(rows.run_at, rows.run_rows, order)
+    waiting_at, waiting_rows = take_rows(rows.waiting_at, rows.waiting_rows, order)
+    timer_at, timer_rows = take_rows(rows.timer_at, rows.timer_rows, order)
+    n_parts = len(ends) - 1
+    node_at, event_at = np.zeros(n_parts + 1, np.int64), np.zeros(n_parts + 1, np.int64)
+    new_nodes, events = np.empty((len(nodes) + 1, 3), np.int64), np.empty((n_events + 1, 1), np.int64)
+    node_part, event_part = np.full(len(nodes), -1, np.int64), np.full(n_events, -1, np.int64)
+    node_number, event_number = np.empty(len(nodes), np.int64), np.empty(n_events, np.int64)
+    used, seen = np.empty(len(nodes), np.int64), np.empty(n_events, np.int64)
+    for part in range(n_parts):
+        n_used, n_seen = 0, 0
+        for of_keys, some in ((run_at, run_rows), (waiting_at, waiting_rows)):
+            for row in range(of_keys[ends[part]], of_keys[ends[part + 1]]):
+                at = some[row, 1]
+                while at >= 0 and node_part[at] != part:
+                    node_part[at], used[n_used] = part, at
+                    n_used += 1
+                    at = nodes[at, 2]
+        of_part = np.sort(used[:n_used])
+        for place in range(n_used):
+            node_number[of_part[place]] = place
+            event = nodes[of_part[place], 0]
+            if event_part[event] != part:
+                event_part[event], seen[n_seen] = part, event
+                n_seen += 1
+        first_node, first_event = node_at[part], event_at[part]
+        node_at[part + 1], event_at[part + 1] = first_node + n_used, first_event + n_seen
+        new_nodes, events = grown(new_nodes, first_node + n_used), grown(events, first_event + n_seen)
+        events_of_part = np.sort(seen[:n_seen])
+        for place in range(n_seen):
+            event_number[events_of_part[place]] = place
+            events[first_event + place, 0] = events_of_part[place]
+        for place in range(n_used):
+            node, parent = of_part[place], nodes[of_part[place], 2]
+            new_nodes[first_node + place, 0], new_nodes[first_node + place, 1] = (
+                event_number[nodes[node, 0]],
+                nodes[node, 1],
+            )
+            new_nodes[first_node + place, 2] = node_number[parent] if parent >= 0 else -1
+        for of_keys, some in ((run_at, run_rows), (waiting_at, waiting_rows)):
+            for row in range(of_keys[ends[part]], of_keys[ends[part + 1]]):
+                if some[row, 1] >= 0:
+                    some[row, 0], some[row, 1] = event_number[some[row, 0]], node_number[some[row, 1]]
+    new = KeyRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
+    return node_at, new_nodes[: node_at[-1]], event_at, events[: event_at[-1], 0].copy(), new
+
+
 @entry
 def lengths(nodes: Any, last: Any) -> Any:
     """The number of events of the matches that end in the nodes *last*."""

@@ -31,7 +31,7 @@ from asterism.expressions.computed_columns import visible
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
-from asterism.matching.page import Page
+from asterism.matching.page import DecodedPage, Page
 from asterism.matching.plan import Limits
 from asterism.matching.process_function import (
     MatchContext,
@@ -56,6 +56,7 @@ from asterism.operators.operator import EVENTS, InputSpec, Now
 from asterism.operators.rich_functions import close_all
 from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.state_store import KeptPage
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
 from asterism.patterns.pattern import Pattern
@@ -289,10 +290,7 @@ class CepOperator(KeyGroupOperator):
         events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
         keys = self._keys_of(events)
         pages = group.load([events], ["k:" + name for name in self.key_schema.names], horizon)
-        stored = [
-            self.empty_page() if value is None else Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
-            for value in pages.stored
-        ]
+        stored = [self._page_of(value) for value in pages.stored]
         page = Page.concat(stored or [self.empty_page()])
         with enough_memory(functools.partial(_heaviest, page, keys)):
             shown = KeyedEvents.of_one(self.pattern, page, keys, events, horizon)
@@ -306,11 +304,18 @@ class CepOperator(KeyGroupOperator):
             left = step.page
             assert left is not None
 
-            def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
+            def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes | KeptPage, int, int]]:
                 for rows, page in zip(parts, left.divided(parts), strict=True):
-                    yield page.to_bytes(), step.next_deadline(rows), END_OF_TIME
+                    yield DecodedPage(page) if pages.keeps else page.to_bytes(), step.next_deadline(rows), END_OF_TIME
 
             pages.rewrite(lambda: left.keys, page_of[step.kept], encoded)
+
+    def _page_of(self, value: bytes | DecodedPage | None) -> Page:
+        if isinstance(value, DecodedPage):
+            return value.page
+        if value is None:
+            return self.empty_page()
+        return Page.from_bytes(value, self.key_schema, self.pattern.event_schema)
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows

@@ -23,9 +23,6 @@ from asterism.operators.state.state_store import (
     record_of,
 )
 
-_COPIES = 64
-"""The maximum number of pages that are copied from one."""
-
 
 @dataclass(slots=True)
 class Page:
@@ -71,16 +68,35 @@ class Page:
         )
 
     def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
-        """A page of the keys of each of *parts*."""
-        if len(parts) <= _COPIES:
+        """A page of the keys of each of *parts*. Several pages share their arrays."""
+        if len(parts) < 2:
             yield from (self if len(part) == self.keys.num_rows else self.of(part) for part in parts)
             return
-        # A copy takes some time for each key of the page that it is from, so many copies are made from smaller pages.
-        step = -(-len(parts) // _COPIES)
-        for first in range(0, len(parts), step):
-            some = parts[first : first + step]
-            ends = offsets_of([len(part) for part in some])
-            yield from self.of(np.concatenate(some)).divided([np.arange(*pair) for pair in itertools.pairwise(ends)])
+        from asterism.matching import kernels
+
+        order, ends = np.concatenate(parts), offsets_of([len(part) for part in parts])
+        node_at, nodes, event_at, kept, rows = kernels.divide(len(self.times), self.nodes, self.rows, order, ends)
+        # A slice of several chunks takes long.
+        keys, events = (
+            table.take(pa.array(numbers)).combine_chunks()
+            for table, numbers in ((self.keys, order), (self.events, kept))
+        )
+        times, positions, pairs = self.times[kept], self.positions[kept], list(rows.pairs())
+        bounds = (itertools.pairwise(at.tolist()) for at in (ends, node_at, event_at))
+        for (key, last_key), (node, last_node), (event, last_event) in zip(*bounds, strict=True):
+            of_part = [
+                array
+                for at, some in pairs
+                for array in (at[key : last_key + 1] - at[key], some[at[key] : at[last_key]])
+            ]
+            yield Page(
+                keys.slice(key, last_key - key),
+                events.slice(event, last_event - event),
+                times[event:last_event],
+                positions[event:last_event],
+                nodes[node:last_node],
+                KeyRows(*of_part),
+            )
 
     def of(self, keys: Ints) -> Page:
         """A page of some of the *keys*."""
@@ -90,6 +106,12 @@ class Page:
         nodes, kept = kernels.compact(len(self.times), self.nodes, len(self.nodes), rows.run_rows, rows.waiting_rows)
         events = self.events.take(pa.array(kept))
         return Page(self.keys.take(pa.array(keys)), events, self.times[kept], self.positions[kept], nodes, rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays and columns."""
+        arrays = (self.times, self.positions, self.nodes, *self.rows)
+        return int(self.keys.nbytes + self.events.nbytes + sum(array.nbytes for array in arrays))
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
@@ -118,6 +140,19 @@ class Page:
         rows = KeyRows(*of_keys)
         rows.run_rows[rows.run_rows == _NARROW_NO_EVENT] = NO_EVENT
         return cls(keys, events, times, positions, nodes, rows)
+
+
+class DecodedPage:
+    """A page that stays as it is in the memory of a live engine, see :class:`~asterism.operators.state.state_store.KeptPage`."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self._size = page, page.nbytes
+
+    def __len__(self) -> int:
+        return self._size
+
+    def to_bytes(self) -> bytes:
+        return self.page.to_bytes()
 
 
 _ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [

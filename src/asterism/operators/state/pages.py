@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from asterism.columns.groups import KEY_HASH, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.state.group_header import NO_PAGE, UNKNOWN, GroupHeader
 from asterism.operators.state.page_numbers import MAX_PAGES, page_number
-from asterism.operators.state.state_store import StateStore
+from asterism.operators.state.state_store import KeptPage, StateStore
 
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, if their number is fixed and there is more than one."""
@@ -56,6 +57,8 @@ class Pages:
         undivided: bool = False,
     ) -> None:
         self._store, self._header, self._fixed = store, header, fixed
+        self.keeps = bool(getattr(store, "keeps_pages", False))
+        """Whether a page may be written, and may have been, as a :class:`~asterism.operators.state.state_store.KeptPage`."""
         count = len(due)
         if header.size == UNKNOWN:
             only = store.read_page(0) if count == 1 and header.exists[0] else None
@@ -75,7 +78,9 @@ class Pages:
         self.of_events: list[Ints] = [np.searchsorted(self._numbers, rows) for rows in of_rows]
         """For each input, the indexes in *stored* of the pages of its events."""
         exists = header.exists
-        self.stored = [store.read_page(self._id(n, count)) if exists[n] else None for n in self._numbers.tolist()]
+        self.stored: list[Any] = [
+            store.read_page(self._id(n, count)) if exists[n] else None for n in self._numbers.tolist()
+        ]
         """The pages that were read; None: there is no such page yet."""
         self.has_all = bool(needed[exists].all())
         """Whether all pages that exist were read."""
@@ -106,7 +111,7 @@ class Pages:
         self,
         keys: Callable[[], pa.Table],
         page: Ints,
-        encode: Callable[[Sequence[Ints]], Iterable[tuple[bytes, int, int]]],
+        encode: Callable[[Sequence[Ints]], Iterable[tuple[bytes | KeptPage, int, int]]],
     ) -> None:
         """Replace the contents of the pages that were read. Nothing is written if *encode* fails.
 
@@ -138,7 +143,7 @@ class Pages:
         for number, old in zip(self._numbers.tolist(), self.stored, strict=True):
             self._put(number, old, None, NO_PAGE, END_OF_TIME)
 
-    def _put(self, number: int, old: bytes | None, new: bytes | None, event_time: int, processing_time: int) -> None:
+    def _put(self, number: int, old: Any, new: Any, event_time: int, processing_time: int) -> None:
         header = self._header
         if new != old:
             self._store.write_page(self._id(number, self._count), new)

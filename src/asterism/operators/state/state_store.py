@@ -38,8 +38,20 @@ class Record(enum.IntEnum):
     BROADCAST = 5
 
 
+class KeptPage(Protocol):
+    """A page that a store in memory keeps as its operator has made it, and encodes when it must. It never changes."""
+
+    def __len__(self) -> int:
+        """About its number of bytes in memory."""
+
+    def to_bytes(self) -> bytes:
+        """The page as it is stored."""
+
+
 class StateStore(Protocol):
-    """The state of one key group, stored by the host."""
+    """The state of one key group, stored by the host. A store with a true attribute ``keeps_pages`` also takes pages of keys that
+    are not bytes, but a :class:`KeptPage`, and returns these or bytes.
+    """
 
     def read_header(self) -> bytes | None: ...
 

@@ -46,6 +46,7 @@ from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.state.pages import Pages
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.state_store import KeptPage
 from asterism.operators.state.waiting_events import WaitingEvents
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import (
@@ -94,6 +95,7 @@ from asterism.rules.matching.state_pages import (
     NO_SETS,
     SET_SCHEMA,
     ClauseState,
+    DecodedRulePage,
     KnownSelector,
     SetState,
     clauses_from,
@@ -706,12 +708,13 @@ class DynamicCepOperator(KeyGroupOperator):
         if not keys.num_rows and (states or suppressed is not None):
             keys = pa.table({KEY: [NO_KEY]})  # the page exists
 
-        def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
+        def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes | KeptPage, int, int]]:
             if not remaining.page.keys.num_rows:
                 yield page_to(in_force, remaining.page), first, END_OF_TIME
                 return
             for rows, page in zip(parts, remaining.page.divided(parts), strict=True):
-                yield page_to(in_force, page), min(first, int(remaining.deadlines[rows].min())), END_OF_TIME
+                value = DecodedRulePage(in_force, page) if pages.keeps else page_to(in_force, page)
+                yield value, min(first, int(remaining.deadlines[rows].min())), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from asterism.caches import IdentityCache, keep, recent
 from asterism.changes.plan import Counts
 from asterism.columns.time import BEFORE_TIME, TIME
-from asterism.matching.page import Page
+from asterism.matching.page import DecodedPage, Page
 from asterism.operators.state.pages import Pages
 from asterism.rules.definition.lookup_tables import LookupVersion
 from asterism.rules.definition.processor import RuleName
@@ -157,13 +157,28 @@ def joined(
     return Page.concat(decoded or [Page.empty(KEYS, event_schema)])
 
 
+class DecodedRulePage(DecodedPage):
+    """The page of the rules that are *in_force*, to whose numbers its keys refer."""
+
+    def __init__(self, in_force: ActiveRules, page: Page) -> None:
+        super().__init__(page)
+        self.in_force = in_force
+
+    def to_bytes(self) -> bytes:
+        return page_to(self.in_force, self.page)
+
+
 def _page_from(
-    value: bytes,
+    value: bytes | DecodedRulePage,
     in_force: ActiveRules,
     event_schema: pa.Schema,
     adoptions: Sequence[Adoption],
     counts: dict[RuleName, Counts],
 ) -> Page:
+    if isinstance(value, DecodedRulePage):
+        if value.in_force is in_force:
+            return value.page
+        value = value.to_bytes()
     names, content = names_of_page(value)
     if not content:
         return Page.empty(KEYS, event_schema)
