@@ -38,6 +38,8 @@ class Page:
     positions: Ints
     nodes: Ints
     rows: KeyRows
+    table_bytes: int | None = None
+    """About the bytes of *keys* and *events*, if they are known."""
 
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
@@ -81,6 +83,8 @@ class Page:
             table.take(pa.array(numbers)).combine_chunks()
             for table, numbers in ((self.keys, order), (self.events, kept))
         )
+        # Arrow takes long to find the bytes of a slice.
+        row_bytes = (keys.nbytes + events.nbytes) / max(1, len(order) + len(kept))
         times, positions, pairs = self.times[kept], self.positions[kept], list(rows.pairs())
         bounds = (itertools.pairwise(at.tolist()) for at in (ends, node_at, event_at))
         for (key, last_key), (node, last_node), (event, last_event) in zip(*bounds, strict=True):
@@ -96,6 +100,7 @@ class Page:
                 positions[event:last_event],
                 nodes[node:last_node],
                 KeyRows(*of_part),
+                round(row_bytes * (last_key - key + last_event - event)),
             )
 
     def of(self, keys: Ints) -> Page:
@@ -109,9 +114,10 @@ class Page:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays and columns."""
+        """About the bytes of its arrays and columns."""
         arrays = (self.times, self.positions, self.nodes, *self.rows)
-        return int(self.keys.nbytes + self.events.nbytes + sum(array.nbytes for array in arrays))
+        of_tables = self.keys.nbytes + self.events.nbytes if self.table_bytes is None else self.table_bytes
+        return int(of_tables + sum(array.nbytes for array in arrays))
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
