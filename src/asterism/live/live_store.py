@@ -2,6 +2,7 @@
 until the next one begins.
 
 Pages of keys that the last calls have written stay as their operator has made them. A snapshot encodes those that have changed.
+See docs/decisions/0143.
 """
 
 from __future__ import annotations
