@@ -38,9 +38,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
 """Values of one kind are converted between its types, if none of them is lost."""
 
 
-def opened(
-    operator: Operator, streams: Mapping[str, KeyedStream[Any]], options: LiveOptions, **details: Any
-) -> LiveEngine:
+def opened(operator: Operator, streams: Mapping[str, Stream], options: LiveOptions, **details: Any) -> LiveEngine:
     """An engine that runs an operator over the streams of its inputs.
 
     :param details: further arguments of the engine
@@ -66,11 +64,12 @@ def wire_of(stream: Stream) -> Wire:
     return replace(wire, idle_after=micros_if_given(stream.idle_after), watermark_by=tuple(stream.watermark_by))
 
 
-def live_input(stream: KeyedStream[Any]) -> LiveInput:
+def live_input(stream: Stream) -> LiveInput:
     """The input of a live engine for a stream of a schema."""
-    read: Callable[[Any], pa.Table] = stream.batch  # type: ignore[attr-defined] # an ArrowKeyedStream
+    read: Callable[[Any], pa.Table] = stream.batch  # type: ignore[union-attr] # one of Arrow
     time = None if stream.time is None else TimeColumn.of(stream.time, stream.df.schema)
-    return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by, stream.keys)
+    keys = stream.keys if isinstance(stream, KeyedStream) else ()
+    return LiveInput(read, time, stream.max_out_of_orderness, stream.idle_after, stream.watermark_by, keys)
 
 
 def batch_table(events: Any, schema: pa.Schema) -> pa.Table:

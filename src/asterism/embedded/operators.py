@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import first_rows, group_codes
-from asterism.embedded.batches import check_table, is_live, wire_of
+from asterism.embedded.batches import check_live, check_table, is_live, opened, wire_of
 from asterism.embedded.tables import KEY_GROUPS, run_instances, write
+from asterism.errors import StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
+from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.sink_functions import Sink
 from asterism.operators.stream_operator import StreamOperator
@@ -21,6 +24,9 @@ from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.operators import check_co_partitioned
 from asterism.streams.run_options import RunOptions
 from asterism.text.printable import quoted_name
+
+if TYPE_CHECKING:
+    from asterism.live.engine import LiveEngine
 
 
 def hosted_operator(
@@ -32,17 +38,27 @@ def hosted_operator(
     co_partitioned: bool,
 ) -> ArrowOperator:
     """See :class:`asterism.streams.operators.HostedOperator`."""
-    return ArrowOperator(operator, streams, key_groups, co_partitioned)
+    return ArrowOperator(operator, streams, key_groups, pages, co_partitioned)
 
 
 class ArrowOperator:
-    """An operator over tables. Results are computed each time they are read."""
+    """An operator over tables, whose results are computed each time they are read; or over streams of schemas."""
 
     def __init__(
-        self, operator: StreamOperator, streams: Mapping[str, Stream], key_groups: int | None, co_partitioned: bool
+        self,
+        operator: StreamOperator,
+        streams: Mapping[str, Stream],
+        key_groups: int | None,
+        pages: int | None,
+        co_partitioned: bool,
     ) -> None:
+        live = {is_live(stream) for stream in streams.values()}
+        if len(live) > 1:
+            raise StreamDefinitionError(
+                "an operator has tables and streams of a schema", hint="KeyedStream(table.schema, ...)"
+            )
         self.operator = MultipleInputOperator(
-            operator, {name: wire_of(stream) for name, stream in streams.items()}, pages=1
+            operator, {name: wire_of(stream) for name, stream in streams.items()}, pages=pages if True in live else 1
         )
         self._streams = {name: streams[name] for name in self.operator.inputs}
         self._key_groups = key_groups or KEY_GROUPS
@@ -55,6 +71,12 @@ class ArrowOperator:
     def run(self, sinks: Mapping[str, Sink], options: RunOptions) -> None:
         options.check_of_table()
         write(self.operator.output_schemas, self._outputs, sinks)
+
+    def open(self, options: LiveOptions) -> LiveEngine:
+        for stream in self._streams.values():
+            check_live(stream)
+        names = {output: output for output in options.outputs}
+        return opened(self.operator, self._streams, options, names=names)
 
     def _outputs(self) -> dict[str, pa.Table]:
         for stream in self._streams.values():

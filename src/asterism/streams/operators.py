@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Unpack
 
 from asterism.arguments import expect, expect_outputs
 from asterism.errors import StreamDefinitionError
+from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.sink_functions import Sink
 from asterism.operators.stream_operator import Input, StreamOperator
@@ -19,6 +23,8 @@ from asterism.streams.run_options import BeginOptions, RunOptions, check_use
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from asterism.live.engine import LiveEngine
+
 
 class HostedOperator(Protocol):
     """What a host does for an operator: its module ``operators`` has a function ``hosted_operator``."""
@@ -30,6 +36,9 @@ class HostedOperator(Protocol):
 
     def run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         """Write outputs to sinks."""
+
+    def open(self, options: LiveOptions) -> LiveEngine:
+        """A live engine, whose calls return the outputs of the options."""
 
 
 def connect(
@@ -158,6 +167,31 @@ class OperatorStream(Generic[Rows]):
         ).begun(begin)
         expect_outputs(sinks, self.operator.output_schemas)
         return self._hosted.run(sinks, options)
+
+    def open(
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        snapshot_every: timedelta | int | None = SNAPSHOT_EVERY,
+    ) -> LiveEngine:
+        """Open the operator as a live engine (docs/live.md): its inputs are streams of schemas, which ``process`` names.
+
+        The engine is one instance of the operator, with all keys.
+
+        :param folder, sinks, snapshot_every: as for :meth:`asterism.PatternStream.open`
+        :param outputs: the outputs that calls return. Default: those of *sinks*; without sinks all
+        :raises StreamDefinitionError: an input is a table or a DataFrame, or there is no such output
+        :raises CheckpointInUseError, CheckpointMismatchError, StateError: as for :meth:`asterism.PatternStream.open`
+
+        Runnable examples: docs/live.md.
+        """
+        options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
+        if not options.outputs:
+            options = replace(options, outputs=tuple(self.operator.output_schemas))
+        expect_outputs(options.outputs, self.operator.output_schemas)
+        return self._hosted.open(options)
 
 
 def check_co_partitioned(bounded: bool, operator: MultipleInputOperator) -> None:

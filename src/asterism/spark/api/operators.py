@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
+from typing import NoReturn
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
+from asterism.live.live_options import LiveOptions, not_live
 from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.stream_operator import StreamOperator
 from asterism.spark.histories.plans import at_seam, history_of_inputs
@@ -71,6 +73,9 @@ class SparkOperator(OperatorOutputs):
         options = with_savepoint(self.spark, options)
         begin_from_savepoint(self.spark, options, streaming=self.streaming)
         return self._write(self.operator, self._results, sinks, options)
+
+    def open(self, options: LiveOptions) -> NoReturn:
+        raise not_live()
 
     # ------------------------------------------------------------------ plans
 
