@@ -95,30 +95,30 @@ class ConditionParser:
         return ConditionNode("AND", tuple(map(self._test, tests)))
 
     def _node(self) -> ConditionNode:
-        if found := _CALL.match(self.text, self.at):
-            literal = _value(found["literal"])
+        if matched := _CALL.match(self.text, self.at):
+            literal = _value(matched["literal"])
             if literal:
-                self.at = found.end()
-                return self._test(TextTest(found["what"], int(found["column"]), bool(found["lower"]), (literal,)))
+                self.at = matched.end()
+                return self._test(TextTest(matched["what"], int(matched["column"]), bool(matched["lower"]), (literal,)))
         for pattern in (_EQUAL, _IN):
-            if found := pattern.match(self.text, self.at):
-                self.at = found.end()
-                literals = tuple(map(_value, _LITERALS.findall(found[0])))
-                return self._test(TextTest("=", int(found["column"]), bool(found["lower"]), literals))
+            if matched := pattern.match(self.text, self.at):
+                self.at = matched.end()
+                literals = tuple(map(_value, _LITERALS.findall(matched[0])))
+                return self._test(TextTest("=", int(matched["column"]), bool(matched["lower"]), literals))
         for pattern, tests_of in ((_LIKE, _tests_of_like), (_MATCHES, _tests_of_regex)):
-            if found := pattern.match(self.text, self.at):
-                self.at = found.end()
-                return self._possible(tests_of(found))
-        if found := _SAME.match(self.text, self.at):
-            self.at = found.end()
-            column, other = int(found["column"]), int(found["lowered"] or found["other"])
+            if matched := pattern.match(self.text, self.at):
+                self.at = matched.end()
+                return self._possible(tests_of(matched))
+        if matched := _SAME.match(self.text, self.at):
+            self.at = matched.end()
+            column, other = int(matched["column"]), int(matched["lowered"] or matched["other"])
             if self.strings[other]:
-                return self._test(TextTest("same", column, bool(found["lower"]), number=other))
+                return self._test(TextTest("same", column, bool(matched["lower"]), number=other))
             return UNKNOWN
-        if found := _NULL.match(self.text, self.at):
-            self.at = found.end()
-            node = self._test(TextTest("null", int(found["column"]), False, ()))
-            return ConditionNode("NOT", (node,)) if found["not"] else node
+        if matched := _NULL.match(self.text, self.at):
+            self.at = matched.end()
+            node = self._test(TextTest("null", int(matched["column"]), False, ()))
+            return ConditionNode("NOT", (node,)) if matched["not"] else node
         if self.text.startswith(_NOT, self.at):
             before = self.at
             self.at += len(_NOT)
@@ -166,9 +166,9 @@ def _value(literal: str) -> str:
     return literal[1:-1].replace("''", "'")
 
 
-def _tests_of_like(found: re.Match[str]) -> list[TextTest]:
+def _tests_of_like(matched: re.Match[str]) -> list[TextTest]:
     """LIKE a pattern, after the tests that each such text satisfies."""
-    column, lower, pattern = int(found["column"]), bool(found["lower"]), _value(found["literal"])
+    column, lower, pattern = int(matched["column"]), bool(matched["lower"]), _value(matched["literal"])
     runs = [""]
     for part in re.findall(r"\\.|.", pattern, flags=re.DOTALL):
         if part in ("%", "_"):
@@ -180,9 +180,9 @@ def _tests_of_like(found: re.Match[str]) -> list[TextTest]:
     return [*tests, TextTest("like", column, lower, (pattern,))]
 
 
-def _tests_of_regex(found: re.Match[str]) -> list[TextTest]:
+def _tests_of_regex(matched: re.Match[str]) -> list[TextTest]:
     """A match of a regular expression, after the tests that each text with such a match satisfies."""
-    column, pattern = int(found["column"]), _value(found["literal"])
+    column, pattern = int(matched["column"]), _value(matched["literal"])
     test = TextTest("regex", column, literals=(pattern,))
     written = _CODE.sub(lambda code: "\\" + chr(int(code[1], 16)), pattern).replace(r"\z", "$")
     try:

@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.caches import IdentityCache
 from asterism.changes.partial_matches import PARTIAL
 from asterism.changes.plan import CONTINUES, DROPPED, Counts
-from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints, Mask, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type

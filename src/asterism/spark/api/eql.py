@@ -40,10 +40,10 @@ def eql(text: str, events: DataFrame, time: str, category: str, options: Mapping
     schema = arrow_schema(events.sparkSession, events.schema)
     plan = plan_of(text, schema, time=time, category=category)
     if isinstance(plan, EventPlan):
-        found, order = events.where(plan.condition), [F.col(quoted_name(time)).asc()]
+        rows_found, order = events.where(plan.condition), [F.col(quoted_name(time)).asc()]
         for pipe in plan.pipes:
-            found, order = _after(found, order, pipe, plan)
-        return found
+            rows_found, order = _after(rows_found, order, pipe, plan)
+        return rows_found
     if isinstance(plan, SamplePlan):
         return _samples(events, plan, time)
     return _sequences(events, plan, time, options)
@@ -56,47 +56,49 @@ def _sequences(events: DataFrame, plan: SequencePlan, time: str, options: Mappin
     if plan.of.copies:
         no_columns_of_copies(events.columns)
         rows = _copied(rows, plan.of.copies)
-    found: DataFrame = match_recognize(rows, plan.clause, **options).matches
+    rows_found: DataFrame = match_recognize(rows, plan.clause, **options).matches
     of_events = [SEQUENCE, EVENT, *map(quoted_name, events.columns)]
     if events.isStreaming:
         if plan.pipes:
             raise unsupported_pipe(plan.pipes[0], plan.writer.text, STREAM)
-        return found.select(*of_events)
+        return rows_found.select(*of_events)
     ends = Window.partitionBy(*keys, SEQUENCE)
-    found = found.withColumn(_END, F.max(quoted_name(time)).over(ends))
+    rows_found = rows_found.withColumn(_END, F.max(quoted_name(time)).over(ends))
     order = [F.col(_END), *keys, F.col(SEQUENCE), F.col(EVENT)]
     if plan.pipes and plan.pipes[-1].name == "count":
-        return _piped(found.where(F.col(EVENT) == 1), plan, order).agg(F.count("*").alias("count"))
-    return _piped(found, plan, order).orderBy(*order).select(*of_events)
+        return _piped(rows_found.where(F.col(EVENT) == 1), plan, order).agg(F.count("*").alias("count"))
+    return _piped(rows_found, plan, order).orderBy(*order).select(*of_events)
 
 
-def _piped(found: DataFrame, plan: SequencePlan, order: Sequence[Column]) -> DataFrame:
+def _piped(rows_found: DataFrame, plan: SequencePlan, order: Sequence[Column]) -> DataFrame:
     for pipe in plan.pipes:
         match pipe.name:
             case "head" | "tail":
-                found = _first_sequences(found, order, number_of(pipe), is_tail=pipe.name == "tail")
+                rows_found = _first_sequences(rows_found, order, number_of(pipe), is_tail=pipe.name == "tail")
             case "unique":
-                found = _unique_sequences(found, order, [plan.writer.sql(argument) for argument in pipe.arguments])
+                rows_found = _unique_sequences(
+                    rows_found, order, [plan.writer.sql(argument) for argument in pipe.arguments]
+                )
             case "count" if pipe is plan.pipes[-1]:
                 pass
             case _:
                 raise unsupported_pipe(pipe, plan.writer.text, "a sequence")
-    return found
+    return rows_found
 
 
-def _unique_sequences(found: DataFrame, order: Sequence[Column], values: Sequence[str]) -> DataFrame:
+def _unique_sequences(rows_found: DataFrame, order: Sequence[Column], values: Sequence[str]) -> DataFrame:
     """The events of the first sequences with these values of their first events."""
     of_sequence = Window.partitionBy(*order[1:-1])
     first = F.when(F.col(EVENT) == 1, F.struct(*(F.expr(value) for value in values)))
-    marked = found.withColumn(_FIRST, F.max(first).over(of_sequence))
+    marked = rows_found.withColumn(_FIRST, F.max(first).over(of_sequence))
     ranks = Window.partitionBy(_FIRST).orderBy(*order[:-1])
     return marked.withColumn(_ROW, F.dense_rank().over(ranks)).where(F.col(_ROW) == 1).drop(_ROW, _FIRST)
 
 
-def _first_sequences(found: DataFrame, order: Sequence[Column], number: int, *, is_tail: bool) -> DataFrame:
+def _first_sequences(rows_found: DataFrame, order: Sequence[Column], number: int, *, is_tail: bool) -> DataFrame:
     """The events of the first or the last sequences."""
     ranks = Window.orderBy(*(part.desc() if is_tail else part.asc() for part in order[:-1]))
-    return found.withColumn(_ROW, F.dense_rank().over(ranks)).where(F.col(_ROW) <= number).drop(_ROW)
+    return rows_found.withColumn(_ROW, F.dense_rank().over(ranks)).where(F.col(_ROW) <= number).drop(_ROW)
 
 
 def _copied(rows: DataFrame, copies: Sequence[Sequence[str]]) -> DataFrame:
@@ -140,11 +142,11 @@ def _samples(events: DataFrame, plan: SamplePlan, time: str) -> DataFrame:
             raise unsupported_pipe(pipe, plan.writer.text, "a sample")
     no_columns_of_copies(events.columns)
     keys = [f"{KEY}{at}" for at in range(1, len(plan.items[0].keys) + 1)]
-    found = _sampled(_candidates(events, plan, keys, time), keys, events, len(plan.items), time)
+    rows_found = _sampled(_candidates(events, plan, keys, time), keys, events, len(plan.items), time)
     if plan.pipes:
-        return found.where(F.col(EVENT) == 1).agg(F.count("*").alias("count"))
+        return rows_found.where(F.col(EVENT) == 1).agg(F.count("*").alias("count"))
     begin = F.min(quoted_name(time)).over(Window.partitionBy(_ROW))
-    ordered = found.withColumn(_FIRST, begin)
+    ordered = rows_found.withColumn(_FIRST, begin)
     number = F.dense_rank().over(Window.orderBy(_FIRST, _ROW)).cast("bigint").alias(SAMPLE)
     return ordered.select(number, EVENT, *map(quoted_name, events.columns)).orderBy(SAMPLE, EVENT)
 
@@ -174,10 +176,10 @@ def _sampled(candidates: DataFrame, keys: Sequence[str], events: DataFrame, size
         rows = rows.sort_by([(time, "ascending"), (_ROW, "ascending")])
         ids, items = rows[_ROW].to_pylist(), rows[COPY].to_pylist()
         picked = chosen([[id for id, of in zip(ids, items, strict=True) if of == item] for item in range(size)]) or []
-        found = rows.take(pa.array([ids.index(id) for id in picked], pa.int64()))
+        rows_found = rows.take(pa.array([ids.index(id) for id in picked], pa.int64()))
         numbers = pa.array(range(1, len(picked) + 1), pa.int32())
         sample = pa.array(picked[:1] * len(picked), pa.int64())
-        return found.select(columns).add_column(0, EVENT, numbers).add_column(0, _ROW, sample)
+        return rows_found.select(columns).add_column(0, EVENT, numbers).add_column(0, _ROW, sample)
 
     schema = StructType([StructField(_ROW, LongType()), StructField(EVENT, IntegerType()), *events.schema.fields])
     return candidates.groupBy(*keys).applyInArrow(sampled, schema)
