@@ -16,14 +16,19 @@ from asterism import (
     CountTrigger,
     EventTimeTrigger,
     Evictor,
+    KeyedStream,
     SessionWindows,
     SlidingWindows,
     TumblingWindows,
+    window,
 )
 from asterism.changes.plan import PlanPart
-from asterism.errors import CheckpointMismatchError
+from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.key_groups import Summary
+from asterism.savepoints.manifest import Manifest, QueryPosition
 from asterism.savepoints.window_changes import WindowsChange
+from asterism.spark.savepoints.changing import change_of
 from asterism.testing import WindowHarness
 from tests.kit import FACTOR
 from tests.savepoints.regrouping import continue_with
@@ -206,3 +211,19 @@ def test_the_result_at_the_end_is_that_of_a_replay(before: str, after: str) -> N
         whole.feed(events(*all_events)).end()
         expected = [row for row in rows(whole) if row[2] == "on_time" and (row[1] + 20) * 1_000_000 - 1 > mark]
         assert sorted(row for row in rows(new) if row[2] == "on_time") == sorted(expected)
+
+
+def test_the_definition_is_the_stream_of_the_query() -> None:
+    """With the order in which it processes elements."""
+
+    def stream(trigger: Any) -> Any:
+        events: Any = KeyedStream(SCHEMA, key="user", time="ts")
+        return window(events, TUMBLING, trigger=trigger)
+
+    old = windows(in_order=True).operator
+    summary = Summary(old.definition, old.fingerprint, None, 0, [0], [0], announced=True)
+    manifest = Manifest("", "", "", QueryPosition("", 0, 0, "", ""), "None", 1, 1, summary, {})
+    change = change_of(manifest, summary, stream(EARLY), {}, TOTAL["aggregate"])
+    assert change.new == windows(trigger=EARLY, in_order=True).operator.definition
+    with pytest.raises(StateError, match="need the aggregates"):
+        change_of(manifest, summary, stream(EARLY), {}, [])

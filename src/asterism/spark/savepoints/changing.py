@@ -38,6 +38,7 @@ from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
+from asterism.streams.windows import LATE_ROWS, RESULT_ROWS, WindowedStream
 from asterism.windows.operator import WindowOperator
 
 _COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
@@ -59,11 +60,11 @@ def plan_savepoint(
 
     :param savepoint: the folder that :func:`create_savepoint` has written
     :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``,
-        :func:`match_recognize`, :func:`connect`, a :class:`WindowOperator`, or a joined stream
+        :func:`match_recognize`, :func:`connect`, :func:`window`, or a joined stream; or a :class:`WindowOperator`
     :param renamed: new names of stages, or of the states of an operator, by their former names. What has another name is
         otherwise new, and the former one was removed.
     :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
-        Without them, such a column is NULL.
+        Without them, such a column is NULL. Of :func:`window`: its aggregates, which are required.
     :param operator_id: with several operators, Spark's number of the one that *definition* is of; 0 is the last one
     :raises StateError: there is no savepoint, or its state cannot be continued at all
     :raises CheckpointMismatchError: more has changed than can, such as the key
@@ -150,6 +151,8 @@ def change_of(
     :raises StateError: it does not belong to the state
     """
     old, watermark = summary.definition, manifest.watermark_of(summary)
+    if isinstance(definition, WindowedStream):
+        definition = _operator_of_windows(definition, measures)
     if isinstance(definition, PatternSequence):
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         assert isinstance(definition, Pattern)
@@ -177,8 +180,22 @@ def change_of(
         return JoinChange(old, operator, watermark)
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
-        hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...), connect(...), a WindowOperator, or a joined stream",
+        hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...), connect(...), window(...), or a joined stream",
     )
+
+
+def _operator_of_windows(stream: WindowedStream[Any], measures: Sequence[str]) -> WindowOperator:
+    """
+    :raises StateError: there is no measure
+    """
+    if not measures:
+        raise StateError(
+            "windows of a stream need the aggregates of their results",
+            hint='measures=["SUM(v) AS v"]; for process, reduce or fold, a WindowOperator, with the same in_order as the query',
+        )
+    # With late elements, the events that wait keep all columns that they have.
+    _, operator = stream._of_outputs([RESULT_ROWS, LATE_ROWS], {"aggregate": measures}, None)
+    return operator
 
 
 def _check_not_renamed(renamed: Mapping[str, str], what: str) -> None:
