@@ -208,7 +208,7 @@ def test_unknown_paths_and_bodies(client: Asker) -> None:
 
 
 FIELDS = {
-    "/api/rule": ["id"], "/api/check": ["text", "id"], "/api/sample": ["text", "id", "events", "key"],
+    "/api/rule": ["id"], "/api/check": ["text", "id"], "/api/form": ["text"], "/api/sample": ["text", "id", "events", "key"],
     "/api/events": ["text", "key", "limit"], "/api/save": ["text", "tag"], "/api/enable": ["id", "version", "tag"],
     "/api/disable": ["id", "tag"], "/api/remove": ["id", "version", "tag"], "/api/promote": ["id", "tag"],
     "/api/kill": ["id", "version", "reason"], "/api/unkill": ["name"], "/api/history": ["id"],

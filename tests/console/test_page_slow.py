@@ -263,3 +263,44 @@ def test_a_shadow_is_promoted_and_a_rule_killed(chrome: Chrome, tmp_path: Path) 
         assert store.killed() == {}
         assert logged(chrome) == []
         chrome.get("about:blank")  # so that it asks no server that is being stopped
+
+
+def chosen(page: Page, label: str, value: str) -> None:
+    """Choose or write a value of the form."""
+    page.script(
+        "arguments[0].value = arguments[1]; for (const kind of ['input', 'change']) arguments[0].dispatchEvent(new Event(kind))",
+        page.find(f".rule-form [aria-label='{label}']"),
+        value,
+    )
+
+
+def test_a_rule_is_written_with_a_form(page: Page) -> None:
+    page.open("#/new")
+    page.wait(".rule-form", "events within")
+    chosen(page, "Shape of the rule", "sequence")
+    chosen(page, "Key", "user")
+    page.click("[aria-label='Add a condition']")
+    chosen(page, "Column of condition 1", "kind")
+    chosen(page, "Value of condition 1", "a")
+    page.click("[aria-label='Add a condition of the second event']")
+    chosen(page, "Column of condition 1 of the second event", "kind")
+    chosen(page, "Value of condition 1 of the second event", "b")
+    until(lambda: "B AS kind = 'b'" in str(page.find("textarea.code").get_property("value")), seconds=20)
+    page.wait(".problems", "No problems.")
+    page.wait(".form-live", "1 match in 4 events")
+    # What cannot be a value is said, and the text stays.
+    chosen(page, "Duration", "0")
+    page.wait(".form-status", "within must be a whole number from 1")
+    assert "INTERVAL '10' MINUTE" in str(page.find("textarea.code").get_property("value"))
+    # The text changes the form, and says more than a form can.
+    text = str(page.find("textarea.code").get_property("value"))
+    page.write("textarea.code", text.replace("'10' MINUTE", "'3' HOUR"))
+    until(lambda: page.find("[aria-label='Duration']").get_property("value") == "3", seconds=20)
+    page.write("textarea.code", text.replace("'b'", "lower('B')"))
+    page.wait(".rule-form", "The text says more than a form can show")
+    page.click(".form-fields button")
+    page.wait(".rule-form", "events within")
+    page.wait(".problems", "No problems.")
+    page.click(".toolbar .primary")
+    page.wait("h1", "my-rule")
+    assert page.stored("my-rule") == [(1, "on")]

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
+from asterism.console.forms import form_from, form_of_text, text_with_form
 from asterism.console.found_matches import MAX_PAGE, csv_of, page_of
 from asterism.console.rule_texts import with_fields
 from asterism.console.rule_views import MAX_COMMENT, ConsoleRules, drawing_of, explanation_of
@@ -115,6 +116,7 @@ class ConsoleApplication(RuleApplication):
             "/api/status": {"GET": Route(read, self._query_status)},
             "/api/rule": {"POST": Route(read, self._rule, MAX_BODY)},
             "/api/check": {"POST": Route(read, self._check, MAX_BODY)},
+            "/api/form": {"POST": Route(read, self._form, MAX_BODY)},
             "/api/sample": {"POST": Route(read, self._sample, MAX_BODY)},
             "/api/events": {"POST": Route(read, self._events, MAX_BODY)},
             "/api/tests": {"POST": Route(read, self._tests, MAX_BODY)},
@@ -212,12 +214,19 @@ class ConsoleApplication(RuleApplication):
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
-        report = checked.checked.to_dict()
+        form = self._limited(lambda: form_of_text(text))
+        report = checked.checked.to_dict() | {"form": None if form is None else form.to_dict()}
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
             report |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
             report |= _described(processor, self.source.semantics)
         return json_answer(report, 200)
+
+    def _form(self, call: AuthorizedCall) -> Answer:
+        """The text of a rule with the clause of a form."""
+        fields = _Fields.of(call)
+        text, form = fields.text("text"), form_from(fields.values.get("form"))
+        return json_answer({"text": self._limited(lambda: text_with_form(text, form))}, 200)
 
     def _limited(self, compute: Callable[[], _T]) -> _T:
         """:raises AnswerError: it takes too long"""

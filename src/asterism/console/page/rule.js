@@ -2,6 +2,7 @@ import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
+import { RuleForm } from "./form.js";
 import { inUse, otherLabels, shadowOf, stateBadge, stateOf, waitingTexts } from "./list.js";
 import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
@@ -365,11 +366,10 @@ labels:
 sql: |
 ${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}  ORDER BY ${quoted(time)}
   MEASURES COUNT(A.*) AS events
-  PATTERN (A{3,} B)
+  PATTERN (A ({- X*? -} A){2})
   WITHIN INTERVAL '10' MINUTE
   DEFINE
-    A AS true,
-    B AS true
+    A AS true
 `;
 }
 
@@ -475,11 +475,13 @@ class SourceTab {
     this.columns = h("details", { hidden: true, open: page.isNew });
     const conditions = Object.entries(page.app.status?.conditions ?? {});
     this.conditions = conditions.length ? h("details", {}, h("summary", {}, "Conditions of the query"), h("ul", { class: "columns" }, conditions.map(([name, types]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, types))))) : null;
+    this.form = page.canEdit && !page.template ? new RuleForm(page) : null;
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.comment, this.revert, this.note),
-      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns, this.conditions ?? ""))));
+      this.form?.element, h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns, this.conditions ?? ""))));
     this.checkedNow();
     page.app.columns().then((columns) => {
+      this.form?.draw();
       if (!columns) return;
       replace(this.columns, h("summary", {}, "Columns of the events"), h("ul", { class: "columns" }, columns.map(([name, type]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, type)))));
       this.columns.hidden = false;
@@ -489,6 +491,7 @@ class SourceTab {
   checking() {
     if (!this.editor) return;
     this.editor.show(null);
+    this.form?.edited();
     this.drawSave();
   }
 
@@ -497,6 +500,7 @@ class SourceTab {
     const { checked, drawing } = this.page;
     if (checked) {
       this.editor.show(checked);
+      this.form?.checked(checked);
       replace(this.preview, checked.drawing ? h("img", { src: drawing, alt: "Drawing of the pattern" }) : checked.problems.length && drawing ? h("img", { src: drawing, class: "stale", alt: "Drawing of the pattern before the last changes" }) : null);
       this.words.textContent = checked.explanation ?? "";
       this.words.hidden = !checked.explanation;

@@ -4,7 +4,7 @@ import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeTex
 const KINDS = new Set(["matched", "dropped", "held", "discarded", "narrowed", "late", "waited", "nothing", "began", "advanced", "error"]);
 const IDLE = new Set(["nothing", "waited", "not the start of a match", "skipped after a match"]);
 const isIdle = ([what, line]) => IDLE.has(what) || (what === "not matched" && (line.trim() === "no match" || line.includes(" is false ")));
-const samples = new Map();
+export const samples = new Map();
 
 // Tries the text of the rule on events that are pasted, or taken from the history.
 export class TryTab {
@@ -117,6 +117,7 @@ export class TryTab {
     if (key === null) replace(this.result, loading("Matching … The first time takes a few seconds."));
     try {
       const found = await post("/api/sample", { text: this.page.text, id: this.page.id, events: this.events.value, key });
+      this.page.app.sampleColumns = found.columns;
       this.show(found);
     } catch (error) {
       replace(this.result, failed(error));
