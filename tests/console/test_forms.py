@@ -210,7 +210,9 @@ def test_a_clause_that_says_more(before: str, after: str) -> None:
     assert form_of(SEQUENCE.replace(before, after)) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "sql: 5", "sql: ''", "sql: PATTERN (A)", "id: a", "sql: DEFINE"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "a: [", "sql: 5", "sql: ''", "sql: PATTERN (A)", "id: a", "sql: DEFINE", "a: \ud800"]
+)
 def test_texts_without_a_form(text: str) -> None:
     assert form_of_text(text) is None
 
@@ -261,6 +263,11 @@ def test_the_endpoint_writes_and_the_check_reads(tmp_path: Any) -> None:
     assert client.good("POST", "/api/check", {"text": text.replace("{2}", "{2,}")})["form"] is None
     replaced = client.good("POST", "/api/form", {"text": str(graph()), "form": form})["text"]
     assert set(read_yaml(replaced)[0]) == {"id", "version", "sql"}
-    for body in ({"text": "[]", "form": form}, {"text": text, "form": {}}, {"text": "a: [", "form": form}):
+    for body in (
+        {"text": "[]", "form": form},
+        {"text": text, "form": {}},
+        {"text": "a: [", "form": form},
+        {"text": "a: \ud800", "form": form},
+    ):
         status, _ = client.ask("POST", "/api/form", body)
         assert status == 422

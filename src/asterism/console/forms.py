@@ -103,7 +103,7 @@ def form_of_text(text: str) -> Form | None:
     >>> form_of_text("id: a\\nversion: 1\\nsql: PATTERN (A+) DEFINE A AS true\\n") is None
     True
     """
-    with suppress(DocumentSyntaxError):
+    with suppress(DocumentSyntaxError, UnicodeEncodeError):
         item = read_yaml(text)[0]
         if isinstance(item, dict) and isinstance(item.get("sql"), str) and not is_template(item):
             return form_of(item["sql"])
@@ -119,6 +119,8 @@ def text_with_form(text: str, form: Form) -> str:
         item = read_yaml(text)[0]
     except DocumentSyntaxError as error:
         raise PatternProcessorError(error.message, error.detail, error.hint) from None
+    except UnicodeEncodeError:
+        raise PatternProcessorError("the text has a character that is not Unicode") from None
     if not isinstance(item, dict) or is_template(item):
         raise PatternProcessorError("a form writes the text of one rule", "The text is a template, or a list of rules.")
     removed = {name: None for name in _OTHER_KINDS_OF_RULE if name in item}
