@@ -184,7 +184,7 @@ def sql_of(form: Form) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ShapeParts:
     pattern: str
     define: Mapping[str, str]
     measures: str = ""
@@ -192,55 +192,55 @@ class _Parts:
     subset: str = ""
 
 
-def _sequence(form: Form) -> _Parts:
-    return _Parts("A {- X*? -} B", {"A": _condition(form.first), "B": _condition(form.second)})
+def _sequence(form: Form) -> _ShapeParts:
+    return _ShapeParts("A {- X*? -} B", {"A": _condition(form.first), "B": _condition(form.second)})
 
 
-def _absence(form: Form) -> _Parts:
-    return _Parts("A {- X*? -} [^B]", {"A": _condition(form.first), "B": _condition(form.second)})
+def _absence(form: Form) -> _ShapeParts:
+    return _ShapeParts("A {- X*? -} [^B]", {"A": _condition(form.first), "B": _condition(form.second)})
 
 
-def _count(form: Form) -> _Parts:
+def _count(form: Form) -> _ShapeParts:
     pattern = f"A ({{- X*? -}} A){{{form.times - 1}}}"
-    return _Parts(pattern, {"A": _condition(form.first)}, "COUNT(A.*) AS events")
+    return _ShapeParts(pattern, {"A": _condition(form.first)}, "COUNT(A.*) AS events")
 
 
-def _total(form: Form) -> _Parts:
+def _total(form: Form) -> _ShapeParts:
     """Each event that counts is A or the last one, L. Others are X, because the pattern may not leave out what lowers a sum."""
     total = TOTALS[form.total].format(f"S.{_name(form.column)}")
     last = f"{total} > {form.limit}"
     if not form.first:
-        return _Parts("A*? L", {"A": "true", "L": last}, f"{total} AS total", subset="S = (A, L)")
+        return _ShapeParts("A*? L", {"A": "true", "L": last}, f"{total} AS total", subset="S = (A, L)")
     condition = _condition(form.first)
     define = {"A": condition, "X": _others(condition), "L": f"{condition} AND {last}"}
-    return _Parts("(A {- X* -})*? L", define, f"{total} AS total", subset="S = (A, L)")
+    return _ShapeParts("(A {- X* -})*? L", define, f"{total} AS total", subset="S = (A, L)")
 
 
-def _fast(form: Form) -> _Parts:
+def _fast(form: Form) -> _ShapeParts:
     if form.time is None or form.within is None:
         raise PatternProcessorError("time must be a column, because events are compared by their times")
     time, condition = _name(form.time), _condition(form.first)
     gap = f"{time} < LAST(S.{time}, 1) + {_interval(form.within)}"
     define = {"A": condition, "B": f"{condition} AND {gap}" if form.first else gap}
-    return _Parts(f"A ({{- X*? -}} B){{{form.times - 1}}}", define, "COUNT(S.*) AS events", subset="S = (A, B)")
+    return _ShapeParts(f"A ({{- X*? -}} B){{{form.times - 1}}}", define, "COUNT(S.*) AS events", subset="S = (A, B)")
 
 
-def _first(form: Form) -> _Parts:
-    return _Parts("^ {- X*? -} A" if form.first else "^ A", {"A": _condition(form.first)})
+def _first(form: Form) -> _ShapeParts:
+    return _ShapeParts("^ {- X*? -} A" if form.first else "^ A", {"A": _condition(form.first)})
 
 
-def _change(form: Form) -> _Parts:
+def _change(form: Form) -> _ShapeParts:
     """A match may begin with the last event of the one before, so that no change is left out."""
     column, condition = _name(form.column), _condition(form.first)
     measures, after = f"A.{column} AS before, B.{column} AS after", "AFTER MATCH SKIP TO NEXT ROW"
     differs = f"{column} <> A.{column}"
     if not form.first:
-        return _Parts("A B", {"A": "true", "B": differs}, measures, after)
+        return _ShapeParts("A B", {"A": "true", "B": differs}, measures, after)
     define = {"A": condition, "X": _others(condition), "B": f"{condition} AND {differs}"}
-    return _Parts("A {- X* -} B", define, measures, after)
+    return _ShapeParts("A {- X* -} B", define, measures, after)
 
 
-SHAPES: Mapping[str, Callable[[Form], _Parts]] = {
+SHAPES: Mapping[str, Callable[[Form], _ShapeParts]] = {
     "sequence": _sequence,
     "count": _count,
     "absence": _absence,
