@@ -300,7 +300,8 @@ def test_a_rule_is_written_with_a_form(page: Page) -> None:
     page.wait(".rule-form", "The text says more than a form can show")
     page.click(".form-fields button")
     page.wait(".rule-form", "events within")
-    page.wait(".problems", "No problems.")
-    page.click(".toolbar .primary")
+    until(lambda: "COUNT(A.*)" in str(page.find("textarea.code").get_property("value")), seconds=20)
+    page.wait(".toolbar .primary", "Add the rule")
+    page.click(".toolbar .primary:enabled")
     page.wait("h1", "my-rule")
     assert page.stored("my-rule") == [(1, "on")]
