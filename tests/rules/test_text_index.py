@@ -22,6 +22,7 @@ from tests.rules.driver import Driver, processor
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64())])
 LITERALS = ["x", "xy", "yx", "xyx", "Y", "y y", "it\\'s", "ü", "X", "a(b", " AND ", ", FALSE)", ")"]
 LIKES = ["x%", "%y", "x_x", "X%y%", "%", "_y x%", "%.%", ""]
+LIKES += [r"%a\\\\b%", r"a\\\\b%", r"%\\\\b", r"a\\\\b", r"a\\\\_%", r"x\\%y", r"%\\_%", r"a%\n%b", "%$%"]
 REGEXES = [
     "x.*y",
     "x",
@@ -35,8 +36,14 @@ REGEXES = [
     "( y)+",
     ".{100,}",
     "(?i)and?",
+    r"\\\\zoom",
+    r"[\\\\]z",
+    r"z(oo)?m?$",
+    r"\\$",
+    r"(?i)k",
 ]
 TEXTS = ["x", "XY", "yxyx", "xyxy x", "", "it's", "Ü x", "y y", "a(b", "x AND y, FALSE)", None]
+TEXTS += ["a\\b", "a\\\\b", "ab", "x\\zoom", "\\z", "$oom", "x%y", "xzy", "_", "a\nb", "a\n\nb\n", "\u212a", "İ", "ς"]
 
 
 def leaf(rng: random.Random) -> str:
@@ -75,7 +82,7 @@ def tree(rng: random.Random, depth: int) -> str:
     return f"({word.join(tree(rng, depth - 1) for _ in range(rng.randint(2, 4)))})"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_conditions(seed: int) -> None:
     rng = random.Random(seed)
     expressions, scope = Vectorized(SCHEMA), Scope(SCHEMA)

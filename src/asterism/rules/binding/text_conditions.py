@@ -38,8 +38,8 @@ class TextTest(NamedTuple):
     """A test of the texts of a column.
 
     :param what: ``contains``, ``starts_with`` or ``suffix``, of one of *literals*; ``=`` for a text that is one of them;
-        ``length`` for at least *number* bytes; ``null``; ``same`` for the text of the column *number*; ``like`` and ``regex``
-        for a pattern
+        ``length`` for at least *number* bytes; ``null``; ``same`` for the text of the column *number*; ``regex`` for a
+        regular expression
     """
 
     what: str
@@ -51,7 +51,7 @@ class TextTest(NamedTuple):
 
 CONSTANTS = frozenset({"contains", "starts_with", "suffix", "=", "length"})
 """The tests that are answered for all conditions together."""
-PATTERNS = frozenset({"like", "regex"})
+PATTERNS = frozenset({"regex"})
 """The tests that are only answered for events that may satisfy a condition with them."""
 
 
@@ -167,24 +167,29 @@ def _value(literal: str) -> str:
 
 
 def _tests_of_like(matched: re.Match[str]) -> list[TextTest]:
-    """LIKE a pattern, after the tests that each such text satisfies."""
+    """LIKE a pattern, as a regular expression for RE2, after the tests that each such text satisfies."""
     column, lower, pattern = int(matched["column"]), bool(matched["lower"]), _value(matched["literal"])
+    parts = re.findall(r"\\.|.", pattern, flags=re.DOTALL)
     runs = [""]
-    for part in re.findall(r"\\.|.", pattern, flags=re.DOTALL):
+    for part in parts:
         if part in ("%", "_"):
             runs.append("")
         else:
             runs[-1] += part[-1]
     whats = ["starts_with", *["contains"] * (len(runs) - 2), "suffix"] if len(runs) > 1 else ["="]
     tests = [TextTest(what, column, lower, (run,)) for what, run in zip(whats, runs, strict=True) if run]
-    return [*tests, TextTest("like", column, lower, (pattern,))]
+    if len(tests) == 1 and "_" not in parts:
+        return tests
+    expression = "".join({"%": ".*", "_": "."}.get(part) or f"\\x{{{ord(part[-1]):x}}}" for part in parts)
+    return [*tests, TextTest("regex", column, lower, (f"(?s)\\A{expression}\\z",))]
 
 
 def _tests_of_regex(matched: re.Match[str]) -> list[TextTest]:
     """A match of a regular expression, after the tests that each text with such a match satisfies."""
     column, pattern = int(matched["column"]), _value(matched["literal"])
     test = TextTest("regex", column, literals=(pattern,))
-    written = _CODE.sub(lambda code: "\\" + chr(int(code[1], 16)), pattern).replace(r"\z", "$")
+    # Before the constants are written as characters, a backslash is one of the pattern.
+    written = _CODE.sub(lambda code: "\\" + chr(int(code[1], 16)), pattern.replace(r"\z", "$"))
     try:
         whole = regex(written).whole
     except UnsupportedError:

@@ -213,7 +213,7 @@ def _matches(test: TextTest, texts: pa.Array) -> Mask:
     """The texts that match a pattern, by RE2, as in DuckDB."""
     texts = _lower(texts) if test.lower else texts
     (pattern,) = test.literals
-    matched = pc.match_like(texts, pattern) if test.what == "like" else pc.match_substring_regex(texts, pattern)
+    matched = pc.match_substring_regex(texts, pattern)
     return cast("Mask", pc.fill_null(matched, False).to_numpy(zero_copy_only=False))
 
 
