@@ -81,21 +81,26 @@ class ArrowOperator:
     def _outputs(self) -> dict[str, pa.Table]:
         for stream in self._streams.values():
             check_table(stream)
-        tables = {name: stream.df for name, stream in self._streams.items()}
-        hashes = {name: _hashes(stream, self.operator.inputs[name].schema) for name, stream in self._streams.items()}
+        # Read once: a second reading may have another order.
+        tables = {name: stream.df.select(stream.df.column_names) for name, stream in self._streams.items()}
+        hashes = {
+            name: _hashes(tables[name], stream, self.operator.inputs[name].schema)
+            for name, stream in self._streams.items()
+        }
         return run_instances(self.operator, tables, hashes, self._key_groups)
 
 
-def _hashes(stream: Stream, columns: pa.Schema) -> Ints:
+def _hashes(table: pa.Table, stream: Stream, columns: pa.Schema) -> Ints:
     """The hash by which an element has its key group, which is that of Spark.
 
+    :param table: the rows of the stream
     :param columns: those that the operator reads
     """
     names = columns.names if isinstance(stream, DataStream) else stream.keys if isinstance(stream, KeyedStream) else []
     hashed = [name for name in names if not pa.types.is_nested(columns.field(name).type)]
-    rows = stream.df.select(hashed)
+    rows = table.select(hashed)
     if not hashed:
-        return np.zeros(stream.df.num_rows, np.int64)
+        return np.zeros(table.num_rows, np.int64)
     codes, count = group_codes(rows)
     scope, vectorized = Scope(rows.schema), Vectorized(rows.schema)
     sql = f"xxhash64({', '.join(map(quoted_name, hashed))})"

@@ -1,7 +1,8 @@
 """Runs operators over tables in parts, which have separate keys, in several threads. See docs/decisions/0141.
 
 The events are prepared in chunks, divided by the hashes of their keys, and processed part by part. What is prepared is in memory
-or, if it is too large, in temporary files. The results of parts come in the order of parts, which depends on the events alone.
+or, if it is too large, in temporary files. The results of parts come in the order of parts, which depends on the events and on whether
+there are files.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class DividedRows:
         self._chunks: dict[str, list[tuple[pa.Table, _Buckets | None]]] = {name: [] for name in schemas}
         self._rows = self._bytes = 0
         self._folder: TemporaryDirectory[str] | None = None
-        self._files: dict[tuple[str, int], pa.RecordBatchFileWriter] = {}
+        self._written: set[tuple[str, int]] = set()
 
     def add(self, name: str, rows: pa.Table, buckets: _Buckets | None) -> None:
         """
@@ -177,10 +178,8 @@ class DividedRows:
         """Functions that read the parts that have rows."""
         if self._folder is not None:
             self._write()
-            for writer in self._files.values():
-                writer.close()
             for bucket in range(BUCKETS):
-                if any((name, bucket) in self._files for name in self._schemas):
+                if any((name, bucket) in self._written for name in self._schemas):
                     yield partial(self._read, bucket)
             return
         count = self.count
@@ -201,10 +200,11 @@ class DividedRows:
         tables = {}
         for name, schema in self._schemas.items():
             tables[name] = schema.empty_table()
-            if (name, bucket) in self._files:
-                with pa.OSFile(str(self._path(name, bucket)), "rb") as file, pa.ipc.open_file(file) as reader:
-                    tables[name] = reader.read_all()
-                self._path(name, bucket).unlink()
+            if (name, bucket) in self._written:
+                path = self._path(name, bucket)
+                with _file_errors(), pa.OSFile(str(path), "rb") as file:
+                    tables[name] = pa.concat_tables(_streams_in(file))
+                path.unlink()
         return tables
 
     def _path(self, name: str, bucket: int) -> Path:
@@ -212,27 +212,27 @@ class DividedRows:
         return Path(self._folder.name, f"{list(self._schemas).index(name)}-{bucket}.arrow")
 
     def _write(self) -> None:
-        """Write what is in memory to the files of its buckets."""
-        try:
+        """Append what is in memory to the files of its buckets. No file remains open: there may be many inputs."""
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with _file_errors():
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="asterism-")
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
             for name, chunks in self._chunks.items():
+                parts: list[list[pa.Table]] = [[] for _ in range(BUCKETS)]
                 for rows, buckets in chunks:
-                    for bucket, part in enumerate(self._divided(rows, buckets, BUCKETS)):
-                        if not part.num_rows:
-                            continue
-                        if (name, bucket) not in self._files:
-                            path = str(self._path(name, bucket))
-                            self._files[name, bucket] = pa.ipc.new_file(path, self._schemas[name], options=options)
-                        self._files[name, bucket].write_table(part.combine_chunks())
+                    for of_bucket, part in zip(parts, self._divided(rows, buckets, BUCKETS), strict=True):
+                        of_bucket.append(part)
+                for bucket, of_bucket in enumerate(parts):
+                    part = pa.concat_tables(of_bucket or [self._schemas[name].empty_table()])
+                    if not part.num_rows:
+                        continue
+                    with (
+                        self._path(name, bucket).open("ab") as file,
+                        pa.ipc.new_stream(file, self._schemas[name], options=options) as writer,
+                    ):
+                        writer.write_table(part.combine_chunks())
+                    self._written.add((name, bucket))
                 chunks.clear()
-        except OSError as error:
-            raise LimitExceededError(
-                "the events are too large for the memory, and cannot be written to temporary files",
-                str(error),
-                "TMPDIR names the folder for temporary files",
-            ) from error
         self._bytes = 0
 
     def _divided(self, rows: pa.Table, buckets: _Buckets | None, count: int) -> list[pa.Table]:
@@ -247,10 +247,28 @@ class DividedRows:
 
     def close(self) -> None:
         """Remove the files."""
-        for writer in self._files.values():
-            writer.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _streams_in(file: pa.NativeFile) -> Iterator[pa.Table]:
+    """The tables that were appended to a file one after the other."""
+    size = file.size()
+    while file.tell() < size:
+        with pa.ipc.open_stream(file) as reader:
+            yield reader.read_all()
+
+
+@contextmanager
+def _file_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LimitExceededError(
+            "the events are too large for the memory, and cannot be written to temporary files",
+            str(error),
+            "TMPDIR names the folder for temporary files",
+        ) from error
 
 
 def divided_rows(

@@ -210,7 +210,8 @@ class _ArrowResults:
 
     def labelled(self, label: str) -> LabelledEvents:
         assert self._stream.time is not None
-        return labelled_events(self._stream.df, label, self._stream.keys, self._stream.time)
+        events = self._stream.df
+        return labelled_events(events.select(events.column_names), label, self._stream.keys, self._stream.time)
 
     def examples(self, most: int, *, compared: bool) -> Mapping[str, tuple[BacktestMatch, ...]]:
         rows = self.matches.append_column("row", pa.array(np.arange(self.matches.num_rows)))

@@ -56,6 +56,7 @@ _CHEAP = 0.01
 _MAX_TRIED = 10_000
 _TRIED_BEFORE: dict[tuple[tuple[str, str], str], None] = {}
 """The expressions that :meth:`Vectorized.try_out` has evaluated."""
+_TRYING = threading.Lock()
 _TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
 
 _ACCEPT = "filter such events out, or return None in the function; functions in Python are also called for NULL"
@@ -409,9 +410,10 @@ class Vectorized:
 
     def _note_tried(self, texts: Iterable[str]) -> None:
         scope = _scope_of(self.schema), self.zone
-        while len(_TRIED_BEFORE) > _MAX_TRIED:
-            _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
-        _TRIED_BEFORE.update(dict.fromkeys((scope, text) for text in texts))
+        with _TRYING:
+            while len(_TRIED_BEFORE) > _MAX_TRIED:
+                _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
+            _TRIED_BEFORE.update(dict.fromkeys((scope, text) for text in texts))
 
     def type_of(self, node: exp.Expr, text: str) -> pa.DataType:
         """The type of an expression; :class:`~asterism.errors.ExpressionTypeError` if it has none."""
