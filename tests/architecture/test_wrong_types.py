@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -395,6 +396,7 @@ CALLS: dict[str, Call] = {
     "Pattern.skip_strategy": of_pattern("skip_strategy", skip=AfterMatchSkipStrategy()),
     "Pattern.from_json": Call(Pattern.from_json, {"source": Pattern.begin("a").to_json()}, use_pattern),
     "Pattern.explain": Call(Pattern.begin("a").explain, {"semantics": Semantics.DEFAULT}),
+    "Pattern.save": Call(Pattern.begin("a").save, {"path": str(Path(tempfile.gettempdir(), "view.svg"))}),
     "Pattern.to_svg": Call(Pattern.begin("a").to_svg, {"what": "stages", "semantics": Semantics.DEFAULT}),
     "AfterMatchSkipStrategy": Call(
         AfterMatchSkipStrategy,

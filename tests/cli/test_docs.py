@@ -52,4 +52,5 @@ def test_a_page_that_does_not_exist_or_is_ambiguous(monkeypatch: pytest.MonkeyPa
     assert "there is no page 'nowhere'" in output_of("nowhere", exit_code=2)
     assert "'from_' may be one of differences_from_flink, " in output_of("from_", exit_code=2)
     monkeypatch.setattr(files, "CHECKOUT", ROOT / "nowhere")
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
     assert "install Asterism from a wheel" in output_of("limits", exit_code=2)

@@ -66,7 +66,7 @@ def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
     rows = [
         {
             "id": "r", "difference": ("added", "kept")[n % 2], "processor_version": 1, "key": [f"k{n}", None][: 1 + n % 2],
-            "start_time": 100 - n, "end_time": 100, "measures": [("n", str(n)), ("key", "=1")],
+            "start_time": 100 - n, "end_time": 100, "measures": [("n", str(-n)), ("key", "=1"), ("key_", "x")],
         }
         for n in range(5)
     ]  # fmt: skip
@@ -84,11 +84,12 @@ def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
     page = page_of(file, {"difference": "added", "true": True}, 1, 1)
     assert page == {
         "of": 3, "matches": [{"difference": "added", "version": 1, "key": ["k2"], "start": "98", "end": "100", "true": True,
-                              "measures": {"n": "2", "key_": "=1"}}],
+                              "measures": {"n": "-2", "key": "=1", "key_": "x"}}],
     }  # fmt: skip
     lines = csv_of(file).decode().splitlines()
-    assert lines[0] == '"difference","version","key","start","end","true","n","key_"'
+    assert lines[0] == '"difference","version","key","start","end","true","n","key_","key__"'
     assert lines[1].startswith('"added",1,"k4","96"')
+    assert lines[1].endswith(""","-4","'=1","x\"""")
     assert pq.read_table(file).num_rows == len(lines) - 1
     assert write_matches(file, table.slice(0, 0), None) == 0
     assert page_of(file, {}, 0, 10) == {"matches": [], "of": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ MAX_MATCHES = 200_000
 """Matches in a file; of more, the first ones by time."""
 MAX_PAGE = 200
 MAX_MEASURES = 100
+_FORMULA = r"^[=+\-@\t\r]"
+_NUMBER = r"^-?[0-9.]+([eE][-+]?[0-9]+)?$"
 _FIXED = ("difference", "version", "key", "start", "end", "true")
 
 
@@ -34,7 +37,7 @@ def write_matches(file: Path, matches: pa.Table, holds: Sequence[bool] | None) -
     names = [name for name in matches.column_names if name != "events"]
     rows = matches.select(names).to_pylist(maps_as_pydicts="lossy")
     measures = list(dict.fromkeys(name for row in rows for name in row["measures"] or {}))[:MAX_MEASURES]
-    columns = {name: name if name not in _FIXED else f"{name}_" for name in measures}
+    columns = {name: f"{name}_" if name.rstrip("_") in _FIXED else name for name in measures}
     table = pa.table(
         {
             "difference": pa.array([row["difference"] for row in rows], pa.string()),
@@ -49,7 +52,9 @@ def write_matches(file: Path, matches: pa.Table, holds: Sequence[bool] | None) -
             },
         }
     )
-    pq.write_table(table, file)
+    partial = file.with_suffix(".partial")
+    pq.write_table(table, partial)
+    partial.replace(file)
     return int(table.num_rows)
 
 
@@ -64,17 +69,31 @@ def page_of(file: Path, wanted: Mapping[str, Any], start: int, count: int) -> di
         table = table.filter(pc.equal(table.column(name), pa.scalar(value)))
     measures = [name for name in table.column_names if name not in _FIXED]
     rows = [
-        {name: row[name] for name in _FIXED} | {"measures": {name: row[name] for name in measures}}
+        {name: row[name] for name in _FIXED} | {"measures": {_measure_of(name): row[name] for name in measures}}
         for row in table.slice(start, count).to_pylist()
     ]
     return {"matches": rows, "of": table.num_rows}
 
 
+def _measure_of(column: str) -> str:
+    """The name of the measure in a column."""
+    return column[:-1] if column.rstrip("_") in _FIXED else column
+
+
 def csv_of(file: Path) -> bytes:
-    """All matches as CSV. A key of several values is a JSON list."""
+    """All matches as CSV. A key of several values is a JSON list.
+
+    Texts come from events, perhaps of an attacker: a text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     table = pq.read_table(file)
     keys = [key[0] if len(key) == 1 else json.dumps(key) for key in table.column("key").to_pylist()]
     table = table.set_column(table.column_names.index("key"), "key", pa.array(keys, pa.string()))
+    for at, column in enumerate(table.columns):
+        if pa.types.is_string(column.type):
+            quoted = pc.replace_substring_regex(column, _FORMULA, r"'\0")
+            numbers = pc.match_substring_regex(column, _NUMBER)
+            table = table.set_column(at, table.column_names[at], pc.if_else(numbers, column, quoted))
+    table = table.rename_columns([re.sub(_FORMULA, r"'\g<0>", name) for name in table.column_names])
     out = io.BytesIO()
     pyarrow.csv.write_csv(table, out)
     return out.getvalue()

@@ -1,8 +1,8 @@
 """Runs operators over tables in parts, which have separate keys, in several threads. See docs/decisions/0141.
 
 The events are prepared in chunks, divided by the hashes of their keys, and processed part by part. What is prepared is in memory
-or, if it is too large, in temporary files. The results of parts come in the order of parts, which depends on the events and on whether
-there are files.
+or, if it is too large, in temporary files. The results of parts come in the order of parts, which depends on the events and on
+whether there are files.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def bucket_of(gram: bytes) -> int:
     """The bucket of the constants with a gram.
 
     >>> bucket_of(b".exe")
-    42311
+    41802
     """
     return ((int.from_bytes(gram, "little") * _FACTOR) & _WORD) >> (32 - BUCKET_BITS)
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from asterism.columns.internal import internal
 from asterism.columns.time import DAY
 from asterism.errors import StreamDefinitionError
 from asterism.rules.checking.backtest import ADDED, KEPT, MAX_EVENTS, REMOVED, BacktestMatch
@@ -136,9 +137,7 @@ class _SparkResults:
         stream = self._stream
         assert stream.time is not None
         events = stream.df.where(F.col(quoted_name(label)).cast("boolean"))
-        times = "micros"
-        while times in stream.df.columns:
-            times = f"_{times}"
+        times = internal("micros")
         with_times = events.withColumn(times, event_micros(events, stream.time, stream.time_unit))
         rows = with_times.where(F.col(times).isNotNull()).limit(MAX_LABELLED + 1).toArrow()
         if rows.num_rows > MAX_LABELLED:

@@ -107,7 +107,8 @@ def processed_rate(progress: StreamingQueryProgress) -> float | None:
 
 def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
     """The sources of the user."""
-    return [source for source in progress.sources if "definition" not in (offset_of(source.endOffset) or {})]
+    of_control = {"definition", "messages"}
+    return [source for source in progress.sources if not of_control <= (offset_of(source.endOffset) or {}).keys()]
 
 
 def _sum(rates: Iterable[float]) -> float | None:
