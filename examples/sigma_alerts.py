@@ -87,10 +87,10 @@ def on_spark(table: AlertTable, folder: Path) -> None:
 
 
 def printed(alert: tuple[Any, ...]) -> str:
-    _, time, level, title, techniques, _, key, suppressed = alert
-    return f"{time[:19]}  {level:<8}  {key:<15}  {title} ({techniques})" + f", {suppressed} suppressed" * (
-        suppressed > 0
-    )
+    """The Detection Rule License asks for the names of the authors of a rule."""
+    _, time, level, title, techniques, author, key, suppressed = alert
+    more = f", {suppressed} suppressed" if suppressed else ""
+    return f"{time[:19]}  {level:<8}  {key:<15}  {title} ({techniques}){more}" + (f", by {author}" if author else "")
 
 
 if __name__ == "__main__":

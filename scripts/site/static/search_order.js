@@ -1,6 +1,6 @@
 // Scores of search results: guides, explanation and reference before records of decisions, benchmarks and the changelog.
 const LAST = /^(decisions\/|changelog$|benchmarks$|architecture$|row_pattern_search$)/;
-const FIRST = /^(tutorial\/|how_to\/|explanation\/|patterns$|streaming$|rules\/|windows$|glossary$)/;
+const FIRST = /^(tutorial|how_to|explanation|patterns|rules)\/|^(patterns|rules|tables|live|hosts|streaming|match_recognize|windows|joins|operators|console|glossary)$/;
 
 var Scorer = {
   score: ([page, , , , score]) => score + (LAST.test(page) ? -1000 : FIRST.test(page) ? 5 : 0),

@@ -122,7 +122,7 @@ def sequence_clause(
     kinds = _kinds_of_keys(sequence, writer)
     if len(kinds) > 1 and not copies and sequence.maxspan is None:
         raise UnsupportedSyntaxError.at(
-            "in a rule, keys that differ between the events need with maxspan",
+            "in a rule, keys that differ between events require `with maxspan`",
             writer.text,
             sequence.start,
             "sequence with maxspan=5m ...",
