@@ -173,6 +173,11 @@ def reached(events: Window, timespan: float, holds: Callable[[Window], bool], *,
             if holds(window):
                 ends.append(event)
                 break
+    return reported(ends, timespan, episode=episode)
+
+
+def reported(ends: Sequence[Event], timespan: float, *, episode: bool) -> list[Found]:
+    """The matches that end with these events, less the suppressed ones."""
     found: list[Found] = []
     last, suppressed = -float("inf"), 0
     for event in sorted(ends, key=lambda event: event["time"]):
@@ -208,3 +213,54 @@ def in_order(window: Window, rules: Sequence[str]) -> bool:
         if place < len(rules) and rules[place] in event["rules"]:
             place += 1
     return place == len(rules)
+
+
+Element = Callable[[Window, int], list[int]]
+"""An element of a chain: the places where it can end, if it begins at a place."""
+
+
+def detected(rule: str) -> Element:
+    return lambda events, first: [first] if rule in events[first]["rules"] else []
+
+
+def windows(
+    rules: Sequence[str], timespan: float, holds: Callable[[Window], bool], groups: Sequence[str] = ()
+) -> Element:
+    """A correlation: all windows that begin at a place, and hold at their last event."""
+
+    def ends(events: Window, first: int) -> list[int]:
+        opening, window, found = events[first], list[Event](), list[int]()
+        for place in range(first, len(events)):
+            event = events[place]
+            if event["time"] - opening["time"] > timespan:
+                break
+            if not set(rules) & set(event["rules"]) or any(event[name] != opening[name] for name in groups):
+                if place == first:
+                    break
+                continue
+            window.append({**event, "rules": [name for name in event["rules"] if name in rules]})
+            if holds(window):
+                found.append(place)
+        return found
+
+    return ends
+
+
+def chained(events: Window, timespan: float, elements: Sequence[Element], *, episode: bool) -> list[Found]:
+    """The matches of one group: each event opens one, which ends at the first event where any choice of windows, one after the
+    other, can end. The timespan begins where the first element ends.
+    """
+    every = [[element(events, first) for first in range(len(events))] for element in elements]
+    ends = []
+    for first in range(len(events)):
+        possible = []
+        for begin in every[0][first]:
+            reached_at = {begin}
+            for later in every[1:]:
+                starts = range(min(reached_at, default=len(events)) + 1, len(events))
+                reached_at = {end for start in starts for end in later[start]}
+                reached_at = {end for end in reached_at if events[end]["time"] - events[begin]["time"] <= timespan}
+            possible += reached_at
+        if possible:
+            ends.append(events[min(possible)])
+    return reported(ends, timespan, episode=episode)

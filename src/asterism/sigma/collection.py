@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
+from asterism.sigma.chains import ChainTranslator
 from asterism.sigma.conditions import ConditionTranslator
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
@@ -215,13 +216,19 @@ class _Translation:
 
     def _correlation(self, entry: _SigmaEntry) -> CorrelationPattern:
         references = [reference.reference for reference in entry.rule.referenced_rules]
-        first = self.entry(references[0]) if references else entry
-        if first is entry or first.document.kind != "correlation":
-            return self._translator(entry, references).pattern()
-        if first.error is not None:
-            raise _refused_reference(references[0], first)
-        inner = self._translator(first, [reference.reference for reference in first.rule.referenced_rules])
-        return self._translator(entry, references[1:]).after(inner, self.options.time)
+        inner = {reference for reference in references if self.entry(reference).document.kind == "correlation"}
+        outer = self._translator(entry, [reference for reference in references if reference not in inner])
+        if not inner:
+            return outer.pattern()
+        detections = iter(outer.conditions)
+        elements = [self._inner(reference) if reference in inner else next(detections) for reference in references]
+        return ChainTranslator(outer, elements, self.options.time).pattern()
+
+    def _inner(self, reference: str) -> CorrelationTranslator:
+        entry = self.entry(reference)
+        if entry.error is not None:
+            raise _refused_reference(reference, entry)
+        return self._translator(entry, [inner.reference for inner in entry.rule.referenced_rules])
 
     def _translator(self, entry: _SigmaEntry, references: Sequence[str]) -> CorrelationTranslator:
         rules = [self._referenced(reference) for reference in references]
@@ -237,8 +244,8 @@ class _Translation:
         if entry.document.kind == "correlation":
             raise PatternProcessorError(
                 f"the rule {reference!r:.100}, to which the correlation refers, is a correlation",
-                "Only the first rule of temporal_ordered can be one.",
-                "write it as one correlation, or correlate the matches of the first one in a second query",
+                "A correlation of correlations cannot be part of another one.",
+                "write it as one correlation, or correlate the matches of the inner one in a second query",
             )
         assert entry.sql is not None
         return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)

@@ -9,6 +9,7 @@ one another, each begins with the first event after the one before, and matches 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,8 +30,11 @@ MAX_COUNT = 10_000
 MAX_RULES = 50
 """The maximum number of rules to which a correlation refers."""
 ONE_PARTITION = "'all'"
+WINDOW = "W"
+"""The variable of the events of the (first) window."""
 _OPERATORS = {"LT": "<", "LTE": "<=", "GT": ">", "GTE": ">=", "EQ": "=", "NEQ": "<>"}
 _LOWER = ("GT", "GTE")
+_TEXT_OR_COLUMN = re.compile(r"'(?:[^'\\]|\\.|'')*'|(`(?:[^`]|``)+`(?:\.`(?:[^`]|``)+`)*)", re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,15 @@ def bounds_of(section: dict[str, Any]) -> list[tuple[str, float]]:
     return bounds
 
 
+def of_variable(variable: str, condition: str) -> str:
+    """A condition over the events of a pattern variable. All columns of a translated condition are quoted.
+
+    >>> of_variable("W", "LOWER(`a`.`b`) = '`c`' AND `d` IS NULL")
+    "LOWER(W.`a`.`b`) = '`c`' AND W.`d` IS NULL"
+    """
+    return _TEXT_OR_COLUMN.sub(lambda found: f"{variable}.{found[0]}" if found[1] else found[0], condition)
+
+
 class CorrelationTranslator:
     """
     :param bounds: of the condition, which is not an extended one
@@ -100,88 +113,63 @@ class CorrelationTranslator:
         distinct = list(dict.fromkeys(self.conditions))
         self.relevant = distinct[0] if len(distinct) == 1 else f"({' OR '.join(distinct)})"
 
+    @property
+    def extended(self) -> bool:
+        """Whether the condition is a text over the names of rules."""
+        from sigma.correlations import SigmaExtendedCorrelationCondition
+
+        return isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
+
     def pattern(self) -> CorrelationPattern:
         """:raises PatternProcessorError: the correlation cannot be expressed"""
-        from sigma.correlations import SigmaExtendedCorrelationCondition
-
-        extended = isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
         if self.kind == "temporal_ordered":
-            if extended:
-                return self._ordered_extended()
-            return self._ordered()
-        reached = all(operator in _LOWER for operator, _ in self.bounds)
-        if self.kind == "event_count" and reached:
+            return self._sequence(self.steps())
+        if self.kind == "event_count" and self.only_lower:
             return self._event_count()
-        if extended:
-            condition, reached = self._presence(self.rule.condition.parsed)  # type: ignore[union-attr]
-            value = " + ".join(map(self._flag, dict.fromkeys(self.conditions)))
-        else:
-            value = self._value()
-            tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in self.bounds]
-            condition = " AND ".join(tests)
-            reached = reached and self.kind in ("value_count", "value_sum", "temporal")
+        value, condition, reached = self.reaching()
         return self._reached(value, condition) if reached else self._over(value, condition)
 
-    def after(self, first: CorrelationTranslator, time: str | None) -> CorrelationPattern:
-        """The pattern of a temporal_ordered correlation whose first rule is the correlation *first*.
+    @property
+    def only_lower(self) -> bool:
+        """Whether the condition has only lower bounds."""
+        return all(operator in _LOWER for operator, _ in self.bounds)
 
-        :param time: the event-time column, which bounds the two timespans
-        :raises PatternProcessorError: the chain cannot be expressed
+    def reaching(self, window: str = "") -> tuple[str, str, bool]:
+        """The value that the condition compares, the condition, and whether further events cannot make it false again.
+
+        :param window: the variable of the events of the window; if empty, all events that satisfy a rule are in it
         """
-        from sigma.correlations import SigmaExtendedCorrelationCondition
+        if self.extended:
+            condition, reached = self._presence(self.rule.condition.parsed, window)  # type: ignore[union-attr]
+            value = " + ".join(self._flag(text, window) for text in dict.fromkeys(self.conditions))
+            return value, condition, reached
+        value = self._value(window)
+        tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in self.bounds]
+        reached = self.only_lower and self.kind in ("event_count", "value_count", "value_sum", "temporal")
+        return value, " AND ".join(tests), reached
 
-        reachable = first.kind in ("event_count", "value_count", "value_sum")
-        reachable = reachable and all(operator in _LOWER for operator, _ in first.bounds)
-        extended = isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
-        if self.kind != "temporal_ordered" or extended or not reachable or not self.rules:
+    def steps(self) -> list[str]:
+        """The conditions of a temporal_ordered correlation, in its order."""
+        if self.extended:
+            return self._extended_steps()
+        self.check_all_needed(len(self.rules))
+        return self.conditions
+
+    def check_all_needed(self, rules: int) -> None:
+        """:raises PatternProcessorError: the condition of a temporal_ordered correlation is not that all of its rules match"""
+        if any((operator, bound) != ("GTE", rules) for operator, bound in self.bounds):
             raise PatternProcessorError(
-                "of correlations of correlations, only one is supported",
-                "It is temporal_ordered without a condition: first a correlation of the type event_count, value_count or "
-                "value_sum, with gt or gte, and then rules.",
-                "write it as one correlation, or correlate the matches of the first one in a second query",
+                "temporal_ordered needs all of its rules, so its condition cannot be another count",
+                hint=f"remove the condition, or write gte: {rules}",
             )
-        if time is None:
-            raise PatternProcessorError(
-                "a correlation of correlations needs the name of the event-time column",
-                hint='time="ts", or --time-column ts',
-            )
-        missing = [
-            name for name, group in zip(self.rule.group_by or (), self.groups, strict=True) if group not in first.groups
-        ]
-        if missing:
-            raise PatternProcessorError(
-                f"the correlation to which it refers is not grouped by {missing[0]!r:.100}, as this one is"
-            )
-        now = quoted_name(time)
-        # The events of the first correlation have the same values of the fields by which it alone groups.
-        same = [f"{group} = FIRST(W.{group})" for group in first.groups if group not in self.groups]
-        if any(not test.startswith("`") for test in same):
-            raise PatternProcessorError(
-                "the correlation to which it refers has an alias that is not one of this correlation"
-            )
-        inside = " AND ".join([first.relevant, *same])
-        soon = f"{now} <= FIRST(W.{now}) + INTERVAL '{first.rule.timespan.seconds}' SECOND"
-        value = first._value()
-        tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in first.bounds]
-        seconds = self.rule.timespan.seconds
-        later = f"{now} <= L.{now} + INTERVAL '{seconds}' SECOND"
-        names = [f"R{number}" for number in range(1, len(self.rules) + 1)]
-        variables = [
-            ("E", f"{inside} AND {soon}"),
-            ("X", f"NOT COALESCE({inside}, FALSE)"),
-            ("L", " AND ".join([inside, soon, *tests])),
-            *((name, f"{text} AND {later}") for name, text in zip(names, self.conditions, strict=True)),
-        ]
-        excluded = " Y*? ".join(["(E X*?)*? L", *names[:-1]])
-        pattern = f"{{- {excluded} Y*? -}} {names[-1]}"
-        clause = self._clause("TO NEXT ROW", pattern, variables, value, seconds + first.rule.timespan.seconds)
-        return CorrelationPattern(sql=clause, suppress=self._suppress)
 
     # ------------------------------------------------------------------ groups
 
     def _field(self, name: str, *, variable: str = "") -> str:
         """A field of the group or of the condition: the column, or for an alias that of the rule that the event satisfies."""
-        columns = [self._column(referenced, name, variable) for referenced in self.rules]
+        columns = [self._column(referenced, name, variable) for referenced in self.rules] or [
+            variable + column_of(name)
+        ]
         if len(set(columns)) == 1:
             return columns[0]
         if variable:
@@ -211,29 +199,29 @@ class CorrelationTranslator:
 
     def _graph(self, pattern: Pattern) -> CorrelationPattern:
         return CorrelationPattern(
-            pattern.within(self.timespan, inclusive=True), key=tuple(self.groups), suppress=self._suppress
+            pattern.within(self.timespan, inclusive=True), key=tuple(self.groups), suppress=self.suppress
         )
 
     @property
-    def _suppress(self) -> timedelta | None:
+    def suppress(self) -> timedelta | None:
+        """The time for which matches are suppressed after a reported one."""
         return self.timespan if self.report == "episode" else None
 
-    def _event_count(self) -> CorrelationPattern:
+    def least_count(self, limit: int, counted: str) -> int:
+        """The smallest count that satisfies an event_count with lower bounds.
+
+        :raises PatternProcessorError: it is over *limit*
+        """
         counts = [math.floor(bound) + 1 if operator == "GT" else math.ceil(bound) for operator, bound in self.bounds]
         count = max(1, *counts)
-        if count > MAX_COUNT:
-            raise PatternProcessorError(f"event_count of {count:,} events (limit {MAX_COUNT:,})")
+        if count > limit:
+            raise PatternProcessorError(f"event_count of {count:,} {counted} (limit {limit:,})")
+        return count
+
+    def _event_count(self) -> CorrelationPattern:
+        count = self.least_count(MAX_COUNT, "events")
         event = Pattern.begin("event").where(self.relevant)
         return self._graph(event if count == 1 else event.times(count))
-
-    def _ordered(self) -> CorrelationPattern:
-        needed = len(self.rules)
-        if any((operator, bound) != ("GTE", needed) for operator, bound in self.bounds):
-            raise PatternProcessorError(
-                "temporal_ordered needs all of its rules, so its condition cannot be another count",
-                hint=f"remove the condition, or write gte: {needed}",
-            )
-        return self._sequence(self.conditions)
 
     def _sequence(self, conditions: Sequence[str]) -> CorrelationPattern:
         pattern = Pattern.begin("rule_1").where(conditions[0])
@@ -243,15 +231,15 @@ class CorrelationTranslator:
 
     # ------------------------------------------------------------------ clauses
 
-    def _value(self) -> str:
+    def _value(self, window: str) -> str:
         """The value that the condition compares, over the events of a window."""
         if self.kind == "event_count":
-            return "COUNT(W.*)"
+            return f"COUNT({window or WINDOW}.*)"
         if self.kind == "temporal":
-            return " + ".join(self._flag(text) for text in dict.fromkeys(self.conditions))
+            return " + ".join(self._flag(text, window) for text in dict.fromkeys(self.conditions))
         condition: SigmaCorrelationCondition = self.rule.condition  # type: ignore[assignment]
         fields = condition.fieldref if isinstance(condition.fieldref, list) else [condition.fieldref]
-        columns = [self._field(str(field), variable="W.") for field in fields]
+        columns = [self._field(str(field), variable=f"{window or WINDOW}.") for field in fields]
         if self.kind == "value_count":
             if len(columns) > 1:
                 texts = [
@@ -271,18 +259,20 @@ class CorrelationTranslator:
         return calls[self.kind].format(number)
 
     @staticmethod
-    def _flag(condition: str) -> str:
+    def _flag(condition: str, window: str) -> str:
         """1 if an event of the window satisfies a condition, else 0."""
+        if window:
+            condition = of_variable(window, condition)
         return f"MAX(CASE WHEN {condition} THEN 1 ELSE 0 END)"
 
-    def _presence(self, node: Any) -> tuple[str, bool]:
+    def _presence(self, node: Any, window: str) -> tuple[str, bool]:
         """An extended condition over the flags of rules, and whether it has no ``not``."""
         from sigma.correlations import CorrelationConditionAND, CorrelationConditionNOT, SigmaRuleReference
 
         if isinstance(node, SigmaRuleReference):
             number = [rule.reference for rule in self.rules].index(node.reference)
-            return f"{self._flag(self.conditions[number])} = 1", True
-        parts = [self._presence(part) for part in node.args]
+            return f"{self._flag(self.conditions[number], window)} = 1", True
+        parts = [self._presence(part, window) for part in node.args]
         reached = all(positive for _, positive in parts)
         if isinstance(node, CorrelationConditionNOT):
             return f"NOT ({parts[0][0]})", False
@@ -295,18 +285,26 @@ class CorrelationTranslator:
         keys = [f"{group} AS {quoted_name(name)}" for group, name in zip(self.groups, names, strict=True)]
         return ", ".join(keys) or ONE_PARTITION
 
-    def _clause(
-        self, skip: str, pattern: str, variables: Sequence[tuple[str, str]], value: str, seconds: int | None = None
+    def clause(
+        self,
+        skip: str,
+        pattern: str,
+        variables: Sequence[tuple[str, str]],
+        value: str,
+        *,
+        seconds: int | None = None,
+        subsets: str = f"{WINDOW} = (E, L)",
     ) -> str:
+        """The MATCH_RECOGNIZE clause. *seconds* are the maximum length of a match: by default, the timespan."""
         return "\n".join(
             [
                 f"PARTITION BY {self._partition}",
-                f"MEASURES {value} AS value, COUNT(W.*) AS events",
+                f"MEASURES {value} AS value, COUNT({WINDOW}.*) AS events",
                 "ALL ROWS PER MATCH",
                 f"AFTER MATCH SKIP {skip}",
                 f"PATTERN ({pattern})",
                 f"WITHIN INTERVAL '{seconds or self.rule.timespan.seconds}' SECOND",
-                "SUBSET W = (E, L)",
+                f"SUBSET {subsets}",
                 "DEFINE " + ",\n  ".join(f"{name} AS {condition}" for name, condition in variables),
             ]
         )
@@ -317,8 +315,8 @@ class CorrelationTranslator:
             ("X", f"NOT COALESCE({self.relevant}, FALSE)"),
             ("L", f"{self.relevant} AND {condition}"),
         ]
-        clause = self._clause("TO NEXT ROW", "{- (E X*?)*? -} L", variables, value)
-        return CorrelationPattern(sql=clause, suppress=self._suppress)
+        clause = self.clause("TO NEXT ROW", "{- (E X*?)*? -} L", variables, value)
+        return CorrelationPattern(sql=clause, suppress=self.suppress)
 
     def _over(self, value: str, condition: str) -> CorrelationPattern:
         # The second alternative takes the windows that do not satisfy the condition, and excludes all of their rows.
@@ -328,10 +326,10 @@ class CorrelationTranslator:
             ("L", f"{self.relevant} AND {condition}"),
         ]
         pattern = "{- (E X*?)*? -} L {- Y*? -} [^R] | {- (G X*?)*? M X* -} [^Z]"
-        return CorrelationPattern(sql=self._clause("PAST LAST ROW", pattern, variables, value))
+        return CorrelationPattern(sql=self.clause("PAST LAST ROW", pattern, variables, value))
 
-    def _ordered_extended(self) -> CorrelationPattern:
-        """A sequence, in the order in which the condition names its rules; each element is a rule or alternatives of rules."""
+    def _extended_steps(self) -> list[str]:
+        """Those in the order in which the condition names its rules; each is a rule or alternatives of rules."""
         from sigma.correlations import CorrelationConditionAND
 
         node = self.rule.condition.parsed  # type: ignore[union-attr]
@@ -343,7 +341,7 @@ class CorrelationTranslator:
                 waiting = [*element.args, *waiting]
             else:
                 elements.append(element)
-        return self._sequence([self._alternatives(element) for element in elements])
+        return [self._alternatives(element) for element in elements]
 
     def _alternatives(self, node: Any) -> str:
         from sigma.correlations import CorrelationConditionOR, SigmaRuleReference
