@@ -122,6 +122,16 @@ def test_a_count_of_matches_of_a_correlation(name: str) -> None:
         ),
         (correlation("event_count", ["chain"], {"gte": 2}), {}, "is a correlation"),
         (correlation("temporal_ordered", ["many", "login"]), {}, "event_count of 20,000 events (limit 10,000)"),
+        (
+            correlation(
+                "temporal_ordered",
+                ["more", "login"],
+                aliases={"who": {"more": "target", "login": "user"}},
+                **{"group-by": ["who"]},
+            ),
+            {},
+            "the alias 'who' gives the correlation 'more' another field",
+        ),
         (correlation("temporal_ordered", ["pairs"] * 51), {}, "refers to 51 rules (limit 50)"),
     ],
 )

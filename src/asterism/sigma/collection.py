@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
 from asterism.sigma.chains import ChainTranslator
-from asterism.sigma.conditions import ConditionTranslator
+from asterism.sigma.conditions import ConditionTranslator, column_of
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
 from asterism.sigma.labels import labels_of
@@ -220,9 +220,21 @@ class _Translation:
         outer = self._translator(entry, [reference for reference in references if reference not in inner])
         if not inner:
             return outer.pattern()
+        self._check_aliases(entry, outer)
         detections = iter(outer.conditions)
         elements = [self._inner(reference) if reference in inner else next(detections) for reference in references]
         return ChainTranslator(outer, elements, self.options.time).pattern()
+
+    def _check_aliases(self, entry: _SigmaEntry, outer: CorrelationTranslator) -> None:
+        """A correlation of a chain has the columns of its own groups; an alias cannot give it others."""
+        columns = dict(zip(entry.rule.group_by or (), outer.groups, strict=True))
+        for alias in entry.rule.aliases:
+            for reference, name in alias.mapping.items():
+                chained = self.entry(reference.reference).document.kind == "correlation"
+                if chained and column_of(name) != columns.get(alias.alias, column_of(name)):
+                    raise PatternProcessorError(
+                        f"the alias {alias.alias!r:.100} gives the correlation {reference.reference!r:.100} another field"
+                    )
 
     def _inner(self, reference: str) -> CorrelationTranslator:
         entry = self.entry(reference)
