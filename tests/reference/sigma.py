@@ -253,7 +253,7 @@ def chained(events: Window, timespan: float, elements: Sequence[Element], *, epi
     every = [[element(events, first) for first in range(len(events))] for element in elements]
     ends = []
     for first in range(len(events)):
-        possible = []
+        possible: list[int] = []
         for begin in every[0][first]:
             reached_at = {begin}
             for later in every[1:]:
