@@ -12,7 +12,7 @@ from asterism.cli.common.local_spark import local_spark
 from asterism.cli.common.terminal import errors_explained, status_line
 from asterism.cli.savepoint_bootstrap import bootstrap
 from asterism.cli.savepoint_changes import drop_partial_matches, forget, remove_former, undo
-from asterism.cli.savepoint_plan import change, plan
+from asterism.cli.savepoint_plan import change, change_in_place, plan
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def savepoint() -> None:
     """The state of a stopped query in a portable form: for other key groups, another place, another version of Spark."""
 
 
-for command in (bootstrap, plan, change, forget, drop_partial_matches, remove_former, undo):
+for command in (bootstrap, plan, change, change_in_place, forget, drop_partial_matches, remove_former, undo):
     savepoint.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""The commands ``asterism savepoint plan`` and ``asterism savepoint change``."""
+"""The commands ``asterism savepoint plan``, ``change`` and ``change-checkpoint``."""
 
 from __future__ import annotations
 
@@ -100,6 +100,34 @@ def change(
     with errors_explained(), local_spark() as spark:
         with status_line("changing the savepoint"):
             made = change_savepoint(spark, savepoint, target, _pattern(definition), **options)
+        _show(made, as_json)
+
+
+@click.command(name="change-checkpoint")
+@click.argument("checkpoint")
+@_definition
+@click.option("--allow-dropped", is_flag=True, help="Drop what cannot be continued.")
+def change_in_place(
+    checkpoint: str,
+    definition: Path | RuleInFile,
+    renamed: dict[str, str],
+    measures: Sequence[str],
+    operator_id: int | None,
+    as_json: bool,
+    allow_dropped: bool,
+) -> None:
+    """Change CHECKPOINT, that of a stopped query, in place for another DEFINITION: the query continues with the same location. If
+    the command is interrupted, the query continues as before; or repeat it. `asterism savepoint undo` goes back.
+
+    DEFINITION is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules.
+    """
+    from asterism.spark.savepoints.changing import change_checkpoint
+
+    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
+    options["allow_dropped"] = allow_dropped
+    with errors_explained(), local_spark() as spark:
+        with status_line("changing the checkpoint"):
+            made = change_checkpoint(spark, checkpoint, _pattern(definition), **options)
         _show(made, as_json)
 
 
