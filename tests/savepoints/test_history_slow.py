@@ -100,7 +100,17 @@ def test_a_savepoint_of_a_table_is_used_by_several_queries(spark: SparkSession, 
     stream, outputs = of_pattern(spark.readStream.schema(EVENTS).parquet(str(first.folder / "events")), {})
     sinks = {output: FileSink(str(tmp_path / "history" / output)) for output in outputs}
     savepoint = str(tmp_path / "savepoint")
+    with pytest.raises(ZeroDivisionError):
+        bootstrap_savepoint(stream, history, savepoint, dict.fromkeys(outputs, lambda df, batch_id: 1 / 0), until=UNTIL)
+    assert not Path(savepoint).exists()
+    for name in ("job", "keys"):  # what a call leaves that is killed
+        (Path(savepoint) / name).mkdir(parents=True)
+        (Path(savepoint) / name / "part.parquet").write_text("?")
+    (Path(savepoint) / "incomplete.json").write_text('{"checkpoint": null}')
     bootstrap_savepoint(stream, history, savepoint, sinks, until=UNTIL)
+    assert not {"incomplete.json", "asterism_lease", "job"} & {path.name for path in Path(savepoint).iterdir()}
+    with pytest.raises(StateError, match="is not empty"):
+        bootstrap_savepoint(stream, history, savepoint, sinks, until=UNTIL)
     with pytest.raises(StateError, match="was made from a table"):
         restore_savepoint(spark, savepoint, str(tmp_path / "restored"))
     assert read_savepoint(spark, savepoint).partial_matches().count()

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyarrow import fs
 
 from asterism.columns.time import BEFORE_TIME
+from asterism.errors import StateError
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
-from asterism.spark.savepoints.creating import INCOMPLETE, _is_interrupted
+from asterism.spark.savepoints.creating import INCOMPLETE, _is_interrupted, begin_writing, check_unused
 from asterism.spark.savepoints.folders import StoredFolder
+from asterism.spark.session.leases import FOLDER
 
 INPUTS = {"orders": pa.schema([]), "payments": pa.schema([])}
 DEFINITION = StateDefinition(OperatorKind.JOIN, pa.schema([]), {}, INPUTS, {})
@@ -47,5 +50,14 @@ def test_a_call_is_repeated_that_ended_before_it_removed_its_mark(tmp_path: Path
     folder.write(INCOMPLETE, '{"checkpoint": "/checkpoints/carts"}')
     assert _is_interrupted(folder, "/checkpoints/carts")
     assert not _is_interrupted(folder, "/checkpoints/orders")
+    with pytest.raises(StateError, match="is not empty"):
+        check_unused(folder, None)
     folder.delete_file(MANIFEST)
     assert _is_interrupted(folder, "/checkpoints/orders")
+    check_unused(folder, None)
+    folder.write("rules.json", "{}")
+    (folder / FOLDER).write("1", "")
+    begin_writing(folder, None)
+    assert folder.names() == [FOLDER, INCOMPLETE]
+    folder.delete_file(INCOMPLETE)
+    check_unused(folder, "/checkpoints/carts")  # a lease alone is nothing

@@ -20,9 +20,18 @@ from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, QueryPosition
 from asterism.savepoints.rule_sets import RULES
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
-from asterism.spark.savepoints.creating import PARQUET, SavepointTables, rules_of, summary_of
+from asterism.spark.savepoints.creating import (
+    INCOMPLETE,
+    PARQUET,
+    SavepointTables,
+    begin_writing,
+    check_unused,
+    rules_of,
+    summary_of,
+)
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
+from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.settings import settings
 from asterism.streams.run_options import QueryHistory, RunOptions
 
@@ -40,6 +49,8 @@ def bootstrap_savepoint(
 ) -> None:
     """Make a savepoint from a table, once: with ``run(..., history=target)``, any number of queries begin with it.
 
+    If the process ends before this returns, call it again: the sinks get the results again, as the same micro-batch.
+
     :param stream: that of the queries: a :class:`~asterism.PatternStream`, :class:`~asterism.PatternProcessorStream`,
         :class:`~asterism.RowPatternStream`, :class:`~asterism.WindowedStream`, :class:`~asterism.JoinedStream`,
         :class:`~asterism.MultiJoinedStream` or :class:`~asterism.OperatorStream`. Its streams are not read. Rules are
@@ -50,6 +61,7 @@ def bootstrap_savepoint(
     :param until: see :class:`~asterism.streams.run_options.BeginOptions`. The queries use it without naming it.
     :param options: those of ``run`` that define the outputs, such as ``select`` and ``aggregate``
     :raises StateError: *target* has files
+    :raises CheckpointInUseError: another process writes a savepoint there
     :raises StreamDefinitionError: the stream cannot have this history
 
     Source: Flink, "State Processor API": ``SavepointWriter.newSavepoint``, ``OperatorTransformation.bootstrapWith``.
@@ -69,11 +81,34 @@ def bootstrap_savepoint(
             "a savepoint has the sets of its rules itself",
             hint="leave out store= here; the queries that begin with the savepoint may have one",
         )
+    RunOptions.checked(
+        sinks, target, False, None, None, with_trigger=False, key_groups=None
+    )  # before anything is written
     table: DataFrame = next(iter(history.values())) if isinstance(history, Mapping) else history
-    folder = StoredFolder.of(table.sparkSession, target)
-    if folder.names():
-        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    spark = table.sparkSession
+    folder = StoredFolder.of(spark, target)
+    check_unused(folder, None)  # before a lease is written there
+    failure: BaseException | None = None
+    with leased(spark, folder.location):
+        check_unused(folder, None)  # another process may have written a savepoint meanwhile
+        begin_writing(folder, None)
+        try:
+            _bootstrap(stream, sinks, folder, checked, options)
+        except BaseException as error:
+            failure = error
+            begin_writing(folder, None)
+            folder.delete_file(INCOMPLETE)
+    (folder / FOLDER).delete()
+    if failure is not None:
+        if not folder.names():
+            folder.delete()
+        raise failure
 
+
+def _bootstrap(
+    stream: Any, sinks: Mapping[str, Sink], folder: StoredFolder, history: QueryHistory, options: Mapping[str, Any]
+) -> None:
+    """Write the savepoint to a folder without files."""
     manifests: list[Manifest] = []
 
     def write(rows: DataFrame, key_groups: int, time_mode: str) -> DataFrame:
@@ -81,15 +116,12 @@ def bootstrap_savepoint(
         manifests.append(manifest)
         return results
 
-    try:
-        stream.run(sinks, checkpoint=target, drain=False, history=replace(checked, into=write), **options)
-    except BaseException:
-        folder.delete()
-        raise
+    stream.run(sinks, checkpoint=folder.location, drain=False, history=replace(history, into=write), **options)
     (folder / _JOB).delete()
     # The savepoint is complete only after the sinks have the results.
-    folder.write(SEAM, json.dumps({"until": checked.until}))
+    folder.write(SEAM, json.dumps({"until": history.until}))
     folder.replace(MANIFEST, manifests[0].to_json())
+    folder.delete_file(INCOMPLETE)
 
 
 def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str) -> tuple[DataFrame, Manifest]:

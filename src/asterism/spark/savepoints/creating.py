@@ -52,7 +52,7 @@ from asterism.spark.host.stateful import group_column
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
-from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.leases import FOLDER, leased, runs_here
 from asterism.spark.session.settings import hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
@@ -95,9 +95,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
             expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
     source = StoredFolder.of(spark, current_checkpoint(spark, resolved(spark, checkpoint)))
     folder = StoredFolder.of(spark, target)
-    names = folder.names()
-    if names and not _is_interrupted(folder, checkpoint):
-        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    check_unused(folder, checkpoint)
     sets = StoredFolder.of(spark, checkpoint) / STORE if store is None else StoredFolder.of(spark, store)
     if store is not None and not sets.names():
         raise StateError(f"there are no sets of rules in {store}", hint="store= of the query")
@@ -105,17 +103,31 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
-        folder.replace(INCOMPLETE, json.dumps({"checkpoint": checkpoint}))
-        folder.delete_file(MANIFEST)
-        for name in names:  # of a call that was interrupted
-            if name != INCOMPLETE:
-                (folder / name).delete()
-                folder.delete_file(name)
+        begin_writing(folder, checkpoint)
         _create(spark, source, folder, sets)
 
 
-def _is_interrupted(folder: StoredFolder, checkpoint: str) -> bool:
-    """Whether a call for the same checkpoint did not end; without a manifest, one for any checkpoint."""
+def check_unused(folder: StoredFolder, checkpoint: str | None) -> None:
+    """
+    :param checkpoint: of which a savepoint will be written there; None: it is made from tables
+    :raises StateError: the folder has files that no interrupted call has left
+    """
+    if {*folder.names()} - {FOLDER} and not _is_interrupted(folder, checkpoint):
+        raise StateError(f"the folder {folder.location} is not empty", hint="name a new folder for each savepoint")
+
+
+def begin_writing(folder: StoredFolder, checkpoint: str | None) -> None:
+    """Say that a savepoint is being written in the folder, and remove what a call has left there that was interrupted."""
+    folder.replace(INCOMPLETE, json.dumps({"checkpoint": checkpoint}))
+    folder.delete_file(MANIFEST)  # first: without it, there is no savepoint
+    for name in folder.names():
+        if name not in (INCOMPLETE, FOLDER):
+            (folder / name).delete()
+            folder.delete_file(name)
+
+
+def _is_interrupted(folder: StoredFolder, checkpoint: str | None) -> bool:
+    """Whether a call for the same checkpoint, or for tables, did not end; without a manifest, one for anything."""
     text = folder.read(INCOMPLETE)
     if text is None:
         return False

@@ -251,7 +251,8 @@ class StoredSavepoint:
 
     def check_names(self) -> None:
         """:raises StateError: the savepoint has more than its own files, which could contain what is removed from it"""
-        known = {MANIFEST, INCOMPLETE, "sources", STORE, RULES, SEAM, *(each.folder for each in self.manifest.upstream)}
+        upstream = {each.folder for each in self.manifest.upstream}
+        known = {MANIFEST, INCOMPLETE, FOLDER, "sources", STORE, RULES, SEAM, *upstream}
         for operator in self.operators:
             unknown = [name for name in operator.folder.names() if name not in {*known, *operator.counts}]
             if unknown:
@@ -268,7 +269,7 @@ class StoredSavepoint:
             place = self.place_of(number, target)
             for name in operator.folder.names():
                 if (
-                    name in (MANIFEST, INCOMPLETE)
+                    name in (MANIFEST, INCOMPLETE, FOLDER)
                     or name in upstream
                     or (number in changed and name in operator.counts)
                 ):
