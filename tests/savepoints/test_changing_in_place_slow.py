@@ -22,6 +22,7 @@ from asterism import (
     SessionWindows,
     change_checkpoint,
     interval_join,
+    match_recognize,
     window,
 )
 from asterism.cli.main import main
@@ -107,6 +108,36 @@ def test_a_join_with_wider_bounds(spark: SparkSession, tmp_path: Path) -> None:
     assert not found.exceptAll(expected).count()
     # Three files end at second 89, so the watermark was at most at 86, and rows from second 83 on were still there.
     assert not expected.exceptAll(found).where("ts >= TIMESTAMP '2025-01-01 00:01:23'").count()
+
+
+def test_a_clause_with_another_within(spark: SparkSession, tmp_path: Path) -> None:
+    """Matches begin before the change and end after it, also longer ones than the former clause allows."""
+
+    def within(seconds: int) -> Make:
+        def make(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[str]]:
+            clause = f"""
+                PARTITION BY user ORDER BY ts MEASURES A.ts AS begins, C.ts AS ends
+                AFTER MATCH SKIP TO NEXT ROW
+                PATTERN (A B* C) WITHIN INTERVAL '{seconds}' SECOND DEFINE A AS v = 7, B AS v NOT IN (4, 7), C AS v = 4
+            """
+            return match_recognize(df, clause, max_out_of_orderness=3 * SECOND, **options), ["matches"]
+
+        return make
+
+    def change(checkpoint: str) -> None:
+        events = spark.readStream.schema(EVENTS).parquet(str(tmp_path / "changed" / "events"))
+        stream, _ = within(60)(events, {})
+        assert change_checkpoint(spark, checkpoint, stream).dropped == 0
+
+    run_both(spark, tmp_path, within(20), within(60), change)
+    found, expected = (
+        spark.read.parquet(str(tmp_path / name / "matches")).drop("batch").persist() for name in ("changed", "whole")
+    )
+    change_at = "TIMESTAMP '2025-01-01 00:01:30'"
+    longer = "ends - begins > INTERVAL 20 SECONDS"
+    assert found.where(f"begins < {change_at} AND ends > {change_at} AND {longer}").count()
+    assert not found.exceptAll(expected).count()
+    assert not expected.exceptAll(found).where(f"begins >= {change_at}").count()
 
 
 def test_the_command_changes_a_pattern_in_place(spark: SparkSession, tmp_path: Path) -> None:
