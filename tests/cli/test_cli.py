@@ -204,6 +204,7 @@ def test_help_needs_nothing_heavy() -> None:
     [
         ([], "one of --pattern, --clause and --rules is needed"),
         (["--rules", "r.json", "--select", "a.x AS x"], "--select does not go with --rules"),
+        (["--clause", __file__, "--semantics", "flink"], "--semantics does not go with --clause"),
         (["--rules", "r.json", "--until", "yesterday"], "'yesterday' is not a time: write it as 2026-01-01T00:00:00Z"),
     ],
 )

@@ -75,6 +75,16 @@ def test_explain() -> None:
     assert run("explain", ".#upper").output == Pattern.begin("a").explain() + "\n"
 
 
+@pytest.mark.parametrize("name", ["ab.yaml", "ab.yml", "ab.json"])
+def test_a_pattern_in_any_file(name: str) -> None:
+    pattern = Pattern.begin("a").where("event = 'failed'").next("b")
+    Path(name).write_text(pattern.to_json())
+    assert run("explain", name).output == pattern.explain() + "\n"
+    assert run("validate", name).output.startswith(f"{name}: ok")
+    traced = run("trace", name, "--input", "events.csv", "--time", "ts", "--key-column", "ip", "--key", "1.1.1.1")
+    assert "2 matches" in traced.output
+
+
 def test_a_rule_and_its_shadow() -> None:
     lines = [
         f'{{"id": "a", "version": {n}, "shadow": {flag}, "sql": "PATTERN (A{{{n}}}) DEFINE A AS TRUE"}}'

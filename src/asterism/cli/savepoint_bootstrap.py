@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NOT_OF = {
     "pattern": {"lookups": "--lookup"},
-    "clause": {"keys": "--key", "order_by": "--order-by", "measures": "--select", "lookups": "--lookup"},
+    "clause": {
+        "keys": "--key",
+        "order_by": "--order-by",
+        "measures": "--select",
+        "lookups": "--lookup",
+        "semantics": "--semantics",
+    },
     "rules": {"measures": "--select"},
 }
 """Options that do not concern one of them."""
@@ -123,7 +129,8 @@ def bootstrap(
     given = [name for name in ("pattern", "clause", "rules") if options[name] is not None]
     if len(given) != 1:
         raise click.UsageError("one of --pattern, --clause and --rules is needed.")
-    unused = [option for name, option in _NOT_OF[given[0]].items() if options[name]]
+    context = click.get_current_context()
+    unused = [option for name, option in _NOT_OF[given[0]].items() if _is_given(context, name)]
     if unused:
         raise click.UsageError(f"{unused[0]} does not go with --{given[0]}.")
     from asterism.sinks import FileSink
@@ -139,6 +146,11 @@ def bootstrap(
     for name, folder in folders.items():
         click.echo(f"{name} of the history: {folder}")
     click.echo(f'begin queries with run(..., history="{target}")')
+
+
+def _is_given(context: click.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source not in (None, click.core.ParameterSource.DEFAULT)
 
 
 def _table(spark: SparkSession, inputs: Sequence[str], kind: str | None, time: str | None) -> DataFrame:

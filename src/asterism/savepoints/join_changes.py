@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import Ints, Mask
@@ -21,6 +22,7 @@ from asterism.joins.kinds import IntervalJoin, WindowJoin
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.joins.operator import JoinOperator, StreamJoinOperator
 from asterism.joins.stored_joins import LEFT
+from asterism.joins.types import FILTERING
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
@@ -48,14 +50,28 @@ class JoinChange(StateChange):
         may_change = {name: now[name] for name in (_JOINED, _TYPE) if name in now}
         check_evolution(replace(old, details={**old.details, FIXED: {**before, **may_change}}), self.new)
         self._others = before.get(_JOINED) != now.get(_JOINED)
+        self._filtered, self._filters = before.get(_TYPE) in FILTERING, now.get(_TYPE) in FILTERING
+        self._kind = operator.kind if isinstance(operator, JoinOperator) else None
         self.fingerprint = hashlib.sha256(b"changed" + self.new.to_bytes()).digest()[:16]
 
     @property
     def notes(self) -> list[str]:
         """What the counts of a plan do not show."""
-        if not self._others:
-            return []
-        return ["rows whose former bounds or windows had passed are not in the state: new rows do not join them"]
+        notes = []
+        if self._others:
+            notes.append(
+                "rows whose former bounds or windows had passed are not in the state: new rows do not join them"
+            )
+        if self._others and isinstance(self._operator, MultiJoinOperator) and any(self._operator.join.left):
+            notes.append("rows that end at once, and have joined no row of a left-joined input, are not reported alone")
+        if self._remembers and self._filtered and not self._filters:
+            notes.append("rows of left that have joined are not in the state: new rows do not join them")
+        return notes
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether a row can be in the state after it has joined another one."""
+        return self._kind is not None and self._kind.remembers_matches
 
     def rows(self, rows: pa.Table) -> tuple[pa.Table, Counts]:
         """The rows of the table ``keys`` that still have a state, and what became of all."""
@@ -73,11 +89,20 @@ class JoinChange(StateChange):
     def _kept(self, name: str, rows: pa.Table, counts: Counts) -> pa.Table:
         """The rows of an input that continue."""
         schema, what = self.new.tables[name], f"rows of {name}"
-        if MATCHED in schema.names and MATCHED not in rows.column_names:
-            counts[PlanPart(what, "", "", DROPPED, _NO_MARK)] += rows.num_rows
+        if self._remembers and name == LEFT and self._filtered:  # the former join kept only rows that had not joined
+            rows = rows.append_column(MATCHED, pa.array(np.zeros(rows.num_rows, np.bool_)))
+        needs_mark = MATCHED in schema.names or (self._remembers and name == LEFT and self._filters)
+        if needs_mark and MATCHED not in rows.column_names:
+            if rows.num_rows:
+                counts[PlanPart(what, "", "", DROPPED, _NO_MARK)] += rows.num_rows
             return rows.slice(0, 0)
-        if SEEN in schema.names and SEEN not in rows.column_names:  # none of its windows has been joined
-            rows = rows.append_column(SEEN, pa.array(np.full(rows.num_rows, BEFORE_TIME)))
+        if name == LEFT and self._filters and MATCHED in rows.column_names:  # those that have joined were reported
+            rows = rows.filter(pc.invert(rows.column(MATCHED)))
+        if self._has_windows and (self._others or SEEN not in rows.column_names):
+            # Windows that have ended are not joined again, nor in part.
+            seen = pa.array(np.full(rows.num_rows, self._watermark))
+            rows = rows.drop_columns([SEEN]) if SEEN in rows.column_names else rows
+            rows = rows.append_column(SEEN, seen)
         times = rows.column(TIME).to_numpy()
         keep, over = self._open(rows, times), self._over(name, times)
         for fate, outcome, reason in (
@@ -86,42 +111,31 @@ class JoinChange(StateChange):
             (keep & ~over, CONTINUES, ""),
         ):
             counts[PlanPart(what, "", "", outcome, reason)] += int(fate.sum())
-        for lost, reason in self._unreported(name, times):
-            counts[PlanPart(f"results with a row of {name} alone", "", "", DROPPED, reason)] += int(lost.sum())
         for part in [part for part, count in counts.items() if not count]:
             del counts[part]
         return rows.filter(pa.array(keep))
 
+    @property
+    def _has_windows(self) -> bool:
+        """Whether it is a window join of windows other than sessions."""
+        return isinstance(self._kind, WindowJoin) and self._kind.gap is None
+
     def _open(self, rows: pa.Table, times: Ints) -> Mask:
         """The rows that have a window that has not been joined."""
-        kind = self._operator.kind if isinstance(self._operator, JoinOperator) else None
         open_ = np.ones(len(times), np.bool_)
-        if isinstance(kind, WindowJoin) and kind.gap is None and SEEN in rows.column_names and self._others:
-            row, _, end = kind.windows.assign(times)
+        if isinstance(self._kind, WindowJoin) and self._has_windows and self._others:
+            row, _, end = self._kind.windows.assign(times)
             open_ = np.bincount(row[end - 1 > rows.column(SEEN).to_numpy()[row]], minlength=len(times)) > 0
         return open_
 
     def _over(self, name: str, times: Ints) -> Mask:
         """The rows that no later row can join."""
-        kind = self._operator.kind if isinstance(self._operator, JoinOperator) else None
         if isinstance(self._operator, MultiJoinOperator):
             number = list(self._operator.inputs).index(name)
             return times + self._operator.join.kept_for[number] <= self._watermark
-        if isinstance(kind, IntervalJoin):
-            return times + (kind.upper if name == LEFT else -kind.lower) <= self._watermark
+        if isinstance(self._kind, IntervalJoin):
+            return times + (self._kind.upper if name == LEFT else -self._kind.lower) <= self._watermark
         return np.zeros(len(times), np.bool_)
-
-    def _unreported(self, name: str, times: Ints) -> list[tuple[Mask, str]]:
-        """Of a join of many streams: the rows that waited for a row of another input, and whose time without it has passed."""
-        if not isinstance(self._operator, MultiJoinOperator) or not self._others:
-            return []
-        names, join = list(self._operator.inputs), self._operator.join
-        lost = []
-        for bound in join.bounds:
-            if join.left[bound.later] and names[bound.earlier] == name:
-                reason = f"if it has joined no row of {names[bound.later]}: its new bounds have passed"
-                lost.append((times + bound.upper <= self._watermark, reason))
-        return lost
 
     def waiting(self, name: str, events: pa.Table) -> tuple[pa.Table, Counts]:
         """The prepared events of an input that wait for the watermark, and what became of all."""

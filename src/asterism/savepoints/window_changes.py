@@ -7,8 +7,10 @@ fires is new. See docs/decisions/0132.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pyarrow as pa
 from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.operators.evolution import FIXED, aligned, check_evolution
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.keyed_state import KEY
@@ -42,6 +44,9 @@ _ROWS, _OWN, _WORDS = "rows", "own", "words"
 _NO_WINDOW = "the new definition has no such window"
 _OVER = "its time in the new definition has passed: it ends at once"
 _ANEW = "the new trigger begins anew"
+_GAP = re.compile(
+    r"SessionWindows\.with_gap\(timedelta\((days|hours|minutes|seconds|milliseconds|microseconds)=([0-9]{1,20})\)\)"
+)
 
 
 class WindowsChange(StateChange):
@@ -97,7 +102,7 @@ class WindowsChange(StateChange):
 
     def _ends(self, panes: _StoredPanes) -> Ints:
         """The ends of the windows: of sessions with another gap, so much later or earlier, but before the next one."""
-        gap, former = self._operator.definition.details.get("gap"), self.old.details.get("gap")
+        gap, former = (_gap_of(each.details[FIXED][_WINDOWS]) for each in (self.new, self.old))
         if not self._other_windows or not self._is_session or gap is None or former is None:
             return panes.end
         ends: Ints = panes.end + gap - former
@@ -235,6 +240,16 @@ def _begun(table: TriggerTable, start: Ints, end: Ints, firings: Ints, watermark
         elif kind in (TriggerPart.EACH_PROCESSING, TriggerPart.FIRST_PROCESSING):
             words[:, at + 1] = 0  # due at once
     return words
+
+
+def _gap_of(windows: str) -> int | None:
+    """The gap of sessions in microseconds, from the text of the windows in a definition; None: they have no fixed one.
+
+    >>> _gap_of(repr(SessionWindows.with_gap(timedelta(minutes=10))))
+    600000000
+    """
+    found = _GAP.fullmatch(windows)
+    return None if found is None else micros(timedelta(**{found[1]: int(found[2])}))
 
 
 def _lost(before: dict[str, str], now: dict[str, str], changed: set[str]) -> str | None:

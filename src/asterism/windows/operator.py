@@ -22,7 +22,6 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Unpack
 
 import numpy as np
@@ -30,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import expect_options, function_name
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, micros
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described
 from asterism.errors import (
     ExpressionSyntaxError,
     ExpressionTypeError,
@@ -183,15 +182,8 @@ class WindowOperator(KeyGroupOperator):
             {
                 "lateness": self.spec.lateness_micros, "partials": self.contents.partial_names, FIXED: self._fixed,
                 **({"kinds": {name: state.kind.value for name, state in states.items()}} if states else {}),
-                **self._gap,
             },
         )  # fmt: skip
-
-    @property
-    def _gap(self) -> dict[str, int]:
-        """The gap of sessions in microseconds, if it is always the same."""
-        gap = self.spec.windows.gap if isinstance(self.spec.windows, SessionWindows) else None
-        return {"gap": micros(gap)} if isinstance(gap, timedelta) else {}
 
     @property
     def _fixed(self) -> dict[str, str]:

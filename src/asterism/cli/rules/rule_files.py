@@ -15,7 +15,7 @@ import click
 from asterism.cli.common.files import read_pattern_file
 from asterism.errors import StreamDefinitionError
 from asterism.text.printable import one_line
-from asterism.text.strict_json import DocumentSyntaxError, text_of
+from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import Rule
@@ -102,6 +102,15 @@ def _is_sigma(file: Path) -> bool:
     return file.suffix.lower() in _YAML and re.search(r"(?m)^(detection|correlation):", _text_of(file)) is not None
 
 
+def _is_pattern(file: Path) -> bool:
+    """Whether a file in YAML, which includes JSON, is a pattern in the JSON graph format."""
+    try:
+        document = decode(_text_of(file))
+    except (DocumentSyntaxError, StreamDefinitionError):
+        return False
+    return isinstance(document, dict) and "nodes" in document and "pattern" not in document
+
+
 def _text_of(file: Path) -> str:
     try:
         return text_of(read_pattern_file(file), language="YAML")
@@ -110,7 +119,7 @@ def _text_of(file: Path) -> str:
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):
-    """A file, or FILE#ID: a rule in a file. A file in YAML, or with a query in EQL, has a rule."""
+    """A file, or FILE#ID: a rule in a file. A file in YAML, unless it is a pattern, or with a query in EQL, has a rule."""
 
     name = "file"
 
@@ -119,7 +128,9 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
             return value
         path = Path(value)
         if path.is_file():
-            return RuleInFile(path, "") if path.suffix.lower() in (*_YAML, ".eql") else path
+            suffix = path.suffix.lower()
+            is_rule = suffix == ".eql" or (suffix in _YAML and not _is_pattern(path))
+            return RuleInFile(path, "") if is_rule else path
         # Names of files and ids may contain "#".
         for at in (number for number, letter in enumerate(value) if letter == "#"):
             file, id = Path(value[:at]), value[at + 1 :]

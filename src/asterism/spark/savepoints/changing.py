@@ -90,7 +90,8 @@ def change_savepoint(
     :param target: a new folder
     :param definition, renamed, measures, operator_id: as for :func:`plan_savepoint`
     :param allow_dropped: whether a part of the state may be dropped
-    :raises StateError: as :func:`plan_savepoint`; or a part of the state would be dropped, and that is not allowed
+    :raises StateError: as :func:`plan_savepoint`; *target* has files, or the savepoint has files that do not belong to it; or a
+        part of the state would be dropped, and that is not allowed
 
     Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has a runnable example.
     """
@@ -100,6 +101,7 @@ def change_savepoint(
     folder = StoredFolder.of(spark, target)
     if folder.names():
         raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    changed.check_names()
     plan = changed.plan()
     plan.check(allow_dropped=allow_dropped)
     changed.write(folder)
@@ -232,6 +234,10 @@ class _SavepointChange:
         self._operator = self._stored.operators[self._number]
         self._folder, summary = self._operator.folder, self._operator.summary
         self._change = None if summary is None else change_of(self._manifest, summary, definition, renamed, measures)
+
+    def check_names(self) -> None:
+        """:raises StateError: the savepoint has more than its own files"""
+        self._stored.check_names()
 
     def plan(self) -> SavepointPlan:
         change = self._change

@@ -289,6 +289,8 @@ class SavepointTables:
             count = self._broadcast(name, schema)
             if count:
                 counts[folder_of_broadcast(name)] = count
+            else:
+                (self.folder / folder_of_broadcast(name)).delete()
         return counts
 
     def _keys(self) -> int:

@@ -218,6 +218,18 @@ class StoredOperator:
     def is_empty(self) -> bool:
         return self.summary is None and self.rules is None
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of the folders of its tables. Those of empty tables, which are not counted, may be there."""
+        if self.summary is None:
+            return frozenset(self.counts)
+        definition = self.summary.definition
+        waiting, broadcast = (
+            map(folder_of_waiting, definition.inputs),
+            map(folder_of_broadcast, broadcast_tables(definition)),
+        )
+        return frozenset({ROWS, *self.counts, *waiting, *broadcast})
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSavepoint:
@@ -254,7 +266,7 @@ class StoredSavepoint:
         upstream = {each.folder for each in self.manifest.upstream}
         known = {MANIFEST, INCOMPLETE, FOLDER, "sources", STORE, RULES, SEAM, *upstream}
         for operator in self.operators:
-            unknown = [name for name in operator.folder.names() if name not in {*known, *operator.counts}]
+            unknown = [name for name in operator.folder.names() if name not in known | operator.tables]
             if unknown:
                 raise StateError(
                     f"the savepoint {operator.folder.location} has files that do not belong to it",
@@ -268,11 +280,8 @@ class StoredSavepoint:
         for number, operator in enumerate(self.operators):
             place = self.place_of(number, target)
             for name in operator.folder.names():
-                if (
-                    name in (MANIFEST, INCOMPLETE, FOLDER)
-                    or name in upstream
-                    or (number in changed and name in operator.counts)
-                ):
+                is_changed = number in changed and name in operator.tables
+                if name in (MANIFEST, INCOMPLETE, FOLDER) or name in upstream or is_changed:
                     continue
                 if name in (RULES, SEAM):
                     place.write(name, operator.folder.read(name) or "")

@@ -443,6 +443,8 @@ class _OperatorPart:
         for name, rows in tables.items():
             rows.write.parquet(f"{folder.location}/{name}")
             written[name] = spark.read.parquet(f"{folder.location}/{name}").count()
+            if not written[name] and name != ROWS:
+                (folder / name).delete()
         self._check(spark.read.parquet(f"{folder.location}/{ROWS}"))
         return {name: count for name, count in written.items() if count or name == ROWS}
 
