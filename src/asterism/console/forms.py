@@ -343,7 +343,7 @@ def _read(tokens: Sequence[str]) -> dict[str, Any]:
     """
     clauses = _clauses(tokens)
     pattern = "".join(clauses["PATTERN"]).upper()
-    looks = [(name, found) for name, one in _PATTERNS.items() if (found := one.fullmatch(pattern)) is not None]
+    looks = [(name, found) for name, expression in _PATTERNS.items() if (found := expression.fullmatch(pattern)) is not None]
     shape, found = looks[0]
     define = {part[0].upper(): part[2:] for part in _split(clauses["DEFINE"], ",")}
     keys = [_column_of(part) for part in _split(clauses.get("PARTITION", ())[1:], ",")]
@@ -452,7 +452,7 @@ def _column(given: Any, what: str) -> str:
 def _comparisons(given: Any, what: str) -> tuple[Comparison, ...]:
     if not isinstance(given, list) or len(given) > MAX_COMPARISONS:
         raise PatternProcessorError(f"{what} must be a list of at most {MAX_COMPARISONS} conditions")
-    return tuple(_comparison(one, what) for one in given)
+    return tuple(_comparison(condition, what) for condition in given)
 
 
 def _comparison(given: Any, what: str) -> Comparison:

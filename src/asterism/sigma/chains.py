@@ -62,14 +62,14 @@ class ChainTranslator:
                 self._detection(element, later) if isinstance(element, str) else self._inner(element, later)
             )
         *others, last = self._made
-        texts = [f"{one.before} {one.last} Y*?".lstrip() for one in others]
+        texts = [f"{made.before} {made.last} Y*?".lstrip() for made in others]
         excluded = " ".join([*texts, last.before]).strip()
         pattern = f"{{- {excluded} -}} {last.last}" if excluded else last.last
         first = elements[0]
         seconds = self.outer.rule.timespan.seconds + (0 if isinstance(first, str) else first.rule.timespan.seconds)
-        value = next(one.value for one in self._made if one.value is not None)
-        subsets = ", ".join(one.subset for one in self._made if one.subset is not None)
-        variables = [variable for one in self._made for variable in one.variables]
+        value = next(made.value for made in self._made if made.value is not None)
+        subsets = ", ".join(made.subset for made in self._made if made.subset is not None)
+        variables = [variable for made in self._made for variable in made.variables]
         clause = self.outer.clause("TO NEXT ROW", pattern, variables, value, seconds=seconds, subsets=subsets)
         return CorrelationPattern(sql=clause, suppress=self.outer.suppress)
 
@@ -98,11 +98,11 @@ class ChainTranslator:
     # ------------------------------------------------------------------ elements
 
     def _detection(self, condition: str, later: str | None) -> _ChainElement:
-        number = 1 + sum(one.value is None for one in self._made)
+        number = 1 + sum(made.value is None for made in self._made)
         return _ChainElement("", f"R{number}", [(f"R{number}", _all([condition, later]))])
 
     def _inner(self, inner: CorrelationTranslator, later: str | None) -> _ChainElement:
-        number = 1 + sum(one.value is not None for one in self._made)
+        number = 1 + sum(made.value is not None for made in self._made)
         suffix = str(number) if number > 1 else ""
         further = self._further_groups(inner)
         if inner.kind == "temporal_ordered":
