@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from asterism.errors import StateError
 from asterism.live.batches import Batch
 from asterism.live.engine import LiveEngine
 from asterism.live.live_store import LiveStore
@@ -162,3 +163,21 @@ def test_a_snapshot_that_fails_is_taken_again_after_a_call_that_fails(tmp_path: 
     killed(engine)
     with opened(tmp_path) as engine:
         assert engine.position == 2
+
+
+def test_an_engine_that_is_closed_while_a_call_cannot_begin(tmp_path: Path) -> None:
+    """The call before it has returned its rows, so its effects are in the last snapshot."""
+    engine = opened(tmp_path)
+    engine.process(event(1), position=1)
+    folder = engine._folder
+    assert folder is not None
+
+    def fails() -> None:
+        engine.close()
+        raise StateError("the folder is gone")
+
+    folder.check = fails  # type: ignore[method-assign]
+    with pytest.raises(StateError, match="the folder is gone"):
+        engine.process(event(2), position=2)
+    with opened(tmp_path) as engine:
+        assert engine.position == 1

@@ -272,9 +272,11 @@ class LiveEngine:
             )
         with self._lock:
             self._caller = threading.get_ident()
+            has_begun = False
             try:
                 self._begin()
                 self._before = _Before(self._record, self._gauges, self._histograms, self._begun)
+                has_begun = True
                 try:
                     if calls and self._companion is not None and not self._record.over:
                         self._begins, details = self._companion.begin(self._record.details)
@@ -286,7 +288,10 @@ class LiveEngine:
             finally:
                 try:
                     if self._closes and not self._closed:
-                        self._take_back()  # whether its rows are written is not known
+                        if has_begun:
+                            self._take_back()  # whether its rows are written is not known
+                        else:
+                            self._accept()
                         self._close()
                 finally:
                     self._caller = 0
