@@ -465,6 +465,23 @@ def test_versions_have_an_author_a_time_and_a_comment(source: str) -> None:
     assert client.ask("POST", "/api/save", {"text": "", "tag": None, "comment": "x" * 2_000})[0] == 422
 
 
+def test_the_comment_of_a_version_stays_with_it(source: str) -> None:
+    """Other labels do not change the version, other tests neither; a new comment replaces the former one."""
+    client = Asker(application(source))
+
+    def saved(comment: str | None, **fields: Any) -> str:
+        tag = client.good("POST", "/api/rule", {"id": "pair"})["tag"] if comment != "first" else None
+        client.good("POST", "/api/save", {"text": json.dumps(rule(**fields)), "tag": tag, "comment": comment})
+        [version] = client.good("POST", "/api/rule", {"id": "pair"})["versions"]
+        return str(version["comment"])
+
+    tests = [{"name": "t", "events": "a1", "matches": []}]
+    assert saved("first") == "first"
+    assert saved(None, labels={"team": "a"}) == "first"
+    assert saved("relabelled", labels={"team": "b"}) == "relabelled"
+    assert saved("with a test", labels={"team": "b"}, tests=tests) == "with a test"
+
+
 def test_rules_that_cannot_be_used_do_not_hide_others(client: Asker, rules: Path) -> None:
     """Whatever is wrong with them."""
     broken = [

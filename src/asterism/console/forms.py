@@ -343,7 +343,9 @@ def _read(tokens: Sequence[str]) -> dict[str, Any]:
     """
     clauses = _clauses(tokens)
     pattern = "".join(clauses["PATTERN"]).upper()
-    looks = [(name, found) for name, expression in _PATTERNS.items() if (found := expression.fullmatch(pattern)) is not None]
+    looks = [
+        (name, found) for name, expression in _PATTERNS.items() if (found := expression.fullmatch(pattern)) is not None
+    ]
     shape, found = looks[0]
     define = {part[0].upper(): part[2:] for part in _split(clauses["DEFINE"], ",")}
     keys = [_column_of(part) for part in _split(clauses.get("PARTITION", ())[1:], ",")]

@@ -390,7 +390,11 @@ class ConsoleRules:
             saved.update(id=item["id"], rule=processor.id, version=item.get("version"), effect=effect)
             if effect == UNCHANGED:
                 return rules, []
-            noted = item if comment is None else {**item, "comment": comment}
+            there = rules.get(StoredRule(item).slot)
+            said = comment
+            if comment is None and effect == LABELS and there is not None:
+                said = there.item.get("comment")  # the version stays, and so does what was said about it
+            noted = item if said is None else {**item, "comment": said}
             return rules.add([_addition(noted, None if is_template(item) else processor, author)])
 
         return saved | {"done": self.changed(given["id"], tag, author, add, adds=True)}

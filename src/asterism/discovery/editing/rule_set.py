@@ -486,7 +486,8 @@ class _Draft:
             if new.item.get("tests") == rule.item.get("tests"):
                 return f"{new} already exists"
             fields = {name: value for name, value in rule.item.items() if name != "tests"}
-            self.put(at, {**fields, **({"tests": new.item["tests"]} if "tests" in new.item else {})})
+            changed = ("tests", "comment", "changedBy", "changedAt")
+            self.put(at, fields | {name: new.item[name] for name in changed if name in new.item})
             return f"{new}: tests changed"
         self.put(at, new.item)
         former = sorted(there[at].version for at in replaced if there[at].version is not None)
@@ -505,7 +506,8 @@ class _Draft:
             if new.is_there(rule.item, rule.enabled):
                 if not self.before.keeps_tests or new.item.get("tests") == rule.item.get("tests"):
                     return f"{new} already exists"
-                self.put(at, {**rule.item, "tests": new.item.get("tests") or []})
+                notes = {name: new.item[name] for name in ("comment", "changedBy", "changedAt") if name in new.item}
+                self.put(at, {**rule.item, **notes, "tests": new.item.get("tests") or []})
                 return f"{new}: tests changed"
             if new.shadow and not is_leaving and any(rule is used_rule for used_rule in in_force):
                 raise new.in_force(versioned=True)
