@@ -77,9 +77,12 @@ class _Target:
                     ("shadow", rule.shadow, known[number].shadow),
                     ("withdrawn", rule.withdrawn, known[number].withdrawn),
                     ("tests", _field(rule, "tests"), _field(known[number], "tests")),
+                    ("comment", _field(rule, "comment"), _field(known[number], "comment")),
                 )
                 if value != former
             }
+            if "comment" not in self.form.names:
+                changed.pop("comment", None)
             if changed:
                 change = self.table.update().where(self._is(rule))
                 self.connection.execute(change.values(self._stored({**changed, **self._changed(self.by)})))
