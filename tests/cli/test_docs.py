@@ -23,7 +23,7 @@ def output_of(*arguments: str, exit_code: int = 0) -> str:
     [
         ("docs/limits.md", "docs/limits.md"),
         ("limits", "docs/limits.md"),
-        ("docs/rules/operating.md#security", "docs/rules.md"),
+        ("docs/rules/operating.md#security", "docs/rules/operating.md"),
         ("docs/decisions/0069", "docs/decisions/0069-*.md"),
         ("docs/decisions/0128.", "docs/decisions/0128-*.md"),
         ("late_data", "docs/how_to/late_data.md"),

@@ -43,7 +43,7 @@ def test_tests_that_pass() -> None:
 
 
 def test_the_tests_in_the_documentation_pass() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "rules" / "trying.md").read_text(encoding="utf-8")
     text = "".join(page.split(f"\n{name} = ")[1].split('"""\n')[1].split('"""')[0] for name in ("burst", "tested"))
     Path("rules.yaml").write_text(text)
     result = CliRunner().invoke(main, ["rules", "test", "rules.yaml"])

@@ -56,7 +56,10 @@ def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_matches_are_found_with_their_events() -> None:
-    for item, events in ((rule(), []), (graph(select=["second.price AS price"]), [["first", 1], ["second", 3]])):
+    for item, events in (
+        (rule(), [["A", 1], ["B", 3]]),
+        (graph(select=["second.price AS price"]), [["first", 1], ["second", 3]]),
+    ):
         found = tried(item)
         assert found["matches"] == [
             {
