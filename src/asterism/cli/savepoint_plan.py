@@ -51,14 +51,7 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(name="plan")
 @click.argument("savepoint")
 @_definition
-def plan(
-    savepoint: str,
-    definition: Path | RuleInFile,
-    renamed: dict[str, str],
-    measures: Sequence[str],
-    operator_id: int | None,
-    as_json: bool,
-) -> None:
+def plan(savepoint: str, **options: Any) -> None:
     """Show what becomes of the state in SAVEPOINT with another DEFINITION: which partial matches continue, and which are
     dropped, and why. Nothing is written.
 
@@ -66,11 +59,7 @@ def plan(
     """
     from asterism.spark.savepoints.changing import plan_savepoint
 
-    with errors_explained(), local_spark() as spark:
-        with status_line("reading the savepoint"):
-            options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
-            made = plan_savepoint(spark, savepoint, _pattern(definition), **options)
-        _show(made, as_json)
+    _run("reading the savepoint", plan_savepoint, savepoint, **options)
 
 
 @click.command(name="change")
@@ -78,16 +67,7 @@ def plan(
 @click.argument("target")
 @_definition
 @click.option("--allow-dropped", is_flag=True, help="Drop what cannot be continued.")
-def change(
-    savepoint: str,
-    target: str,
-    definition: Path | RuleInFile,
-    renamed: dict[str, str],
-    measures: Sequence[str],
-    operator_id: int | None,
-    as_json: bool,
-    allow_dropped: bool,
-) -> None:
+def change(savepoint: str, target: str, **options: Any) -> None:
     """Write the new savepoint TARGET from SAVEPOINT, for a query with another DEFINITION. If something would be dropped, nothing
     is written without --allow-dropped.
 
@@ -95,27 +75,14 @@ def change(
     """
     from asterism.spark.savepoints.changing import change_savepoint
 
-    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
-    options["allow_dropped"] = allow_dropped
-    with errors_explained(), local_spark() as spark:
-        with status_line("changing the savepoint"):
-            made = change_savepoint(spark, savepoint, target, _pattern(definition), **options)
-        _show(made, as_json)
+    _run("changing the savepoint", change_savepoint, savepoint, target, **options)
 
 
 @click.command(name="change-checkpoint")
 @click.argument("checkpoint")
 @_definition
 @click.option("--allow-dropped", is_flag=True, help="Drop what cannot be continued.")
-def change_in_place(
-    checkpoint: str,
-    definition: Path | RuleInFile,
-    renamed: dict[str, str],
-    measures: Sequence[str],
-    operator_id: int | None,
-    as_json: bool,
-    allow_dropped: bool,
-) -> None:
+def change_in_place(checkpoint: str, **options: Any) -> None:
     """Change CHECKPOINT, that of a stopped query, in place for another DEFINITION: the query continues with the same location. If
     the command is interrupted, the query continues as before; or repeat it. `asterism savepoint undo` goes back.
 
@@ -123,11 +90,21 @@ def change_in_place(
     """
     from asterism.spark.savepoints.changing import change_checkpoint
 
-    options: dict[str, Any] = {"renamed": renamed, "measures": measures, "operator_id": operator_id}
-    options["allow_dropped"] = allow_dropped
+    _run("changing the checkpoint", change_checkpoint, checkpoint, **options)
+
+
+def _run(
+    status: str,
+    call: Callable[..., SavepointPlan],
+    *places: str,
+    definition: Path | RuleInFile,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Plan or change what is at the *places*, and show what becomes of the state."""
     with errors_explained(), local_spark() as spark:
-        with status_line("changing the checkpoint"):
-            made = change_checkpoint(spark, checkpoint, _pattern(definition), **options)
+        with status_line(status):
+            made = call(spark, *places, _pattern(definition), **options)
         _show(made, as_json)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from asterism.columns.event_files import as_in_spark, files_of
 from asterism.errors import AsterismError, StreamDefinitionError
+from asterism.expressions.types import quoted_name
 
 _ROWS = 2**17
 """The number of rows of a batch."""
@@ -157,7 +158,7 @@ def _parquet(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
 
 
 def _of_relation(relation: Any, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    quoted = ", ".join(map(quoted_name, names))
     reader: Iterable[pa.RecordBatch] = relation.project(quoted).to_arrow_reader(_ROWS)
     return reader
 

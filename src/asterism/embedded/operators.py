@@ -82,22 +82,22 @@ class ArrowOperator:
         for stream in self._streams.values():
             check_table(stream)
         # Read once: a second reading may have another order.
-        tables = {name: stream.df.select(stream.df.column_names) for name, stream in self._streams.items()}
-        hashes = {
-            name: _hashes(tables[name], stream, self.operator.inputs[name].schema)
-            for name, stream in self._streams.items()
+        tables = {
+            name: stream.df.select(self.operator.inputs[name].schema.names) for name, stream in self._streams.items()
         }
+        hashes = {name: _hashes(tables[name], stream) for name, stream in self._streams.items()}
         return run_instances(self.operator, tables, hashes, self._key_groups)
 
 
-def _hashes(table: pa.Table, stream: Stream, columns: pa.Schema) -> Ints:
+def _hashes(table: pa.Table, stream: Stream) -> Ints:
     """The hash by which an element has its key group, which is that of Spark.
 
-    :param table: the rows of the stream
-    :param columns: those that the operator reads
+    :param table: the columns of the stream that the operator reads
     """
-    names = columns.names if isinstance(stream, DataStream) else stream.keys if isinstance(stream, KeyedStream) else []
-    hashed = [name for name in names if not pa.types.is_nested(columns.field(name).type)]
+    names = (
+        table.schema.names if isinstance(stream, DataStream) else stream.keys if isinstance(stream, KeyedStream) else []
+    )
+    hashed = [name for name in names if not pa.types.is_nested(table.schema.field(name).type)]
     rows = table.select(hashed)
     if not hashed:
         return np.zeros(table.num_rows, np.int64)

@@ -19,6 +19,7 @@ from asterism.columns.time import MILLISECONDS
 from asterism.embedded.databases import database
 from asterism.embedded.events import table_of
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
+from asterism.expressions.types import quoted_name
 from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause.clause import dialect_of
 from asterism.row_patterns.operator import check_limit
@@ -121,7 +122,7 @@ class _DuckDBStatementRun(StatementRun):
             name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) in ("HUGEINT", "UHUGEINT")
         ]
         if wide:  # the sum of integers
-            quoted = {name: '"' + name.replace('"', '""') + '"' for name in wide}
+            quoted = {name: quoted_name(name) for name in wide}
             casts = ", ".join(f"CAST({quoted[name]} AS BIGINT) AS {quoted[name]}" for name in wide)
             rows = rows.project(f"* REPLACE ({casts})")
         return table_of(rows.to_arrow_table(), None, MILLISECONDS)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from asterism.arguments import expect, shown
-from asterism.columns.time import END_OF_TIME, to_datetime
+from asterism.columns.time import END_OF_TIME, EPOCH, micros, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
 from asterism.live.batches import Batch, EngineCalls, batches_of, watched
 from asterism.live.companions import Companion
@@ -57,7 +57,6 @@ class _Before:
     results: tuple[Result, ...] = ()
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OBSERVATION = "asterism"
 """The name of the counts in the progress of a query, as on Spark."""
 
@@ -197,7 +196,7 @@ class LiveEngine:
         with self._call():
             self._check_going(None)
             moment = None if to is None else (to if to.tzinfo is not None else to.replace(tzinfo=UTC))
-            return self._run([], at=None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1))
+            return self._run([], at=None if moment is None else micros(moment - EPOCH))
 
     def finish(self, input: str | None = None) -> Rows:
         """End one input, or the stream: every deadline and timer fires, no event waits any longer, and no state remains.

@@ -5,6 +5,7 @@ See docs/decisions/0132.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 
@@ -24,14 +25,15 @@ SOON = 1000
 
 
 class StateChange(ABC):
-    """What a new definition makes of the state of a former one. Plain data, so that it can be sent to the workers.
-
-    :ivar fingerprint: one of the changed state; no operator has it, so that an operator converts what it still has to
-    """
+    """What a new definition makes of the state of a former one. Plain data, so that it can be sent to the workers."""
 
     old: StateDefinition
     new: StateDefinition
-    fingerprint: bytes
+
+    @property
+    def fingerprint(self) -> bytes:
+        """That of the changed state. No operator has it, so that an operator converts what it still has to."""
+        return hashlib.sha256(b"changed" + self.new.to_bytes()).digest()[:16]
 
     @property
     def notes(self) -> list[str]:

@@ -6,7 +6,6 @@ begins again at that row, with the new clause. See docs/decisions/0132.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +57,6 @@ class ClauseChange(StateChange):
                 "begin a new checkpoint",
             )
         self.new = self._definition()
-        self.fingerprint = hashlib.sha256(self.new.to_bytes()).digest()[:16]
 
     def _definition(self) -> StateDefinition:
         new = self._operator.definition

@@ -6,7 +6,6 @@ that were passed before the change are not found again. See docs/decisions/0132.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import replace
 
@@ -52,7 +51,6 @@ class JoinChange(StateChange):
         self._others = before.get(_JOINED) != now.get(_JOINED)
         self._filtered, self._filters = before.get(_TYPE) in FILTERING, now.get(_TYPE) in FILTERING
         self._kind = operator.kind if isinstance(operator, JoinOperator) else None
-        self.fingerprint = hashlib.sha256(b"changed" + self.new.to_bytes()).digest()[:16]
 
     @property
     def notes(self) -> list[str]:

@@ -5,7 +5,6 @@ See docs/decisions/0132.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -88,7 +87,6 @@ class OperatorChange(StateChange):
         }
         tables = {**others, **{self._tables[table]: schema for table, schema in kept.items()}}
         check_evolution(replace(old, tables=tables, details={**old.details, "kinds": kinds}), self.new)
-        self.fingerprint = hashlib.sha256(b"changed" + self.new.to_bytes()).digest()[:16]
 
     def _refusal(self, table: str, new_table: str, name: str, new_name: str) -> str | None:
         if new_table not in self.new.tables:

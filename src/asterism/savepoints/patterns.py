@@ -9,7 +9,6 @@ See docs/decisions/0132.
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +90,6 @@ class PatternChange(StateChange):
         self._pattern: BoundPattern = operator.pattern
         self.new = _definition(old, operator)
         _check(old, self.new)
-        self.fingerprint = hashlib.sha256(self.new.to_bytes()).digest()[:16]
         names = _checked_names(renamed or {}, old.details["stages"], self.new.details["stages"])
         self._former_events = {name: _former(name, old, self.new) for name in self.new.tables[EVENTS].names}
         """for each column of events, its name in the former state; None: it has none"""

@@ -6,7 +6,6 @@ fires is new. See docs/decisions/0132.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -69,7 +68,6 @@ class WindowsChange(StateChange):
         check_evolution(replace(old, details={**old.details, FIXED: fixed}, inputs=inputs), self.new)
         self._lost = _lost(before, now, changed)
         self._other_windows, self._other_trigger = _WINDOWS in changed, not changed.isdisjoint(_TRIGGER)
-        self.fingerprint = hashlib.sha256(b"changed" + self.new.to_bytes()).digest()[:16]
 
     @property
     def notes(self) -> list[str]:

@@ -134,6 +134,8 @@ _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
 _COLUMNS = "a column of the events"
 """The name of the hash of the columns in the fixed part of a definition."""
+_NAMED = IdentityCache[tuple[list[PatternProcessor], bool]](8)
+"""The results of :meth:`DynamicCepOperator._named`."""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -1125,10 +1127,6 @@ def _too_large(bound: BoundProcessor, time: int, problem: str, detail: str, hint
     detail = f"{detail} any other{' shadow' if bound.processor.shadow else ''}."
     error = LimitExceededError(problem, detail, f"{hint}, or use more key_groups; see docs/limits.md")
     return RuleFailure(entry, time, error, limit=True)
-
-
-MAX_NAMED = 8
-_NAMED = IdentityCache[tuple[list[PatternProcessor], bool]](MAX_NAMED)
 
 
 def _until_failures(spans: Sequence[Span], failures: Mapping[int, RuleFailure]) -> Sequence[Span]:
