@@ -89,7 +89,11 @@ def _patterns() -> None:
     kinds = {kind.value: OutputSpec(kind) for kind in (OutputKind.MATCHES, OutputKind.TIMED_OUT)}
     _run(CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=kinds))
     measured = {"matches": OutputSpec(OutputKind.MATCHES, measures=("COUNT(b.*) AS n", "LAST(b.value) AS v"))}
-    _run(CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=measured))
+    operator = CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=measured)
+    _run(operator)
+    # Two keys fill no page, so that no call of the operator divides one.
+    for _ in operator.empty_page().divided([np.empty(0, np.int64)] * 2):
+        pass
 
 
 def _rules() -> None:
