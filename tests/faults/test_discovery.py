@@ -171,6 +171,7 @@ def test_discovery_survives_a_disk_that_is_full_for_a_while(tmp_path: Path, faul
     query = Query(tmp_path, place)
     place.write([item(1)])
     until(lambda: query.has(1))
+    query.check(1)  # the status on disk is written after the one in memory
     faults.folder = str(query.folder)
     faults.arm(1, 10**9, ENOSPC)
     place.write([item(2)])
