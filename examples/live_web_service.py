@@ -1,11 +1,12 @@
 """A web service that finds attacks in logins, without Spark: a live engine behind Starlette.
 
-    pip install starlette uvicorn
+    pip install starlette uvicorn prometheus-client
     uvicorn examples.live_web_service:app
 
     curl -d '{"user": "ann", "ts": 1769860801000, "event": "failed"}' localhost:8000/logins
 
-The answer has the attacks that an event completes. State is in the folder ``ASTERISM_STATE``, by default ``logins-state``.
+The answer has the attacks that an event completes; ``/metrics`` is for Prometheus. State is in the folder
+``ASTERISM_STATE``, by default ``logins-state``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
-from asterism import CEP, KeyedStream, LiveEngine, Pattern
+from asterism import CEP, KeyedStream, LiveEngine, Pattern, export_metrics
 from asterism.errors import AsterismError
 
 LOGINS: Any = KeyedStream(
@@ -42,7 +43,7 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
         os.environ.get("ASTERISM_STATE", "logins-state"),
         select={"matches": ["match_id", "COUNT(fails.*) AS failures"]},
     ) as engine:
-        app.state.engine = engine
+        app.state.engine, app.state.metrics = engine, export_metrics({"logins": engine})
         yield
 
 
@@ -63,4 +64,12 @@ async def progress(request: Request) -> JSONResponse:
     return JSONResponse(request.app.state.engine.progress)
 
 
-app = Starlette(routes=[Route("/logins", logins, methods=["POST"]), Route("/progress", progress)], lifespan=lifespan)
+async def metrics(request: Request) -> PlainTextResponse:
+    """They do not wait for a call."""
+    return PlainTextResponse(request.app.state.metrics.text())
+
+
+app = Starlette(
+    routes=[Route("/logins", logins, methods=["POST"]), Route("/progress", progress), Route("/metrics", metrics)],
+    lifespan=lifespan,
+)

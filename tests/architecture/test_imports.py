@@ -24,8 +24,8 @@ SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "loading", "text", "files", "columns", "expressions", "operators", "windows",
     "joins", "patterns", "matching", "changes", "row_patterns", "sigma", "elastic", "rules", "savepoints", "http", "discovery",
-    "sinks", "sources", "trace", "live", "streams", "embedded", "spark", "cep", "testing", "console", "conformance", "cli",
-    "__main__",
+    "metrics", "sinks", "sources", "trace", "live", "streams", "embedded", "spark", "cep", "testing", "console", "conformance",
+    "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}

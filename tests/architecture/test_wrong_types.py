@@ -330,7 +330,7 @@ CALLS: dict[str, Call] = {
     "monitor": Call(asterism.monitor, {"query": WrittenQuery([progress()])}),
     "export_metrics": Call(
         asterism.export_metrics,
-        {"spark": WrittenSession(), "port": 0, "host": "127.0.0.1"},
+        {"queries": WrittenSession(), "port": 0, "host": "127.0.0.1"},
         lambda exporter: exporter.close(),
     ),
     "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),

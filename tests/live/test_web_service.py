@@ -23,7 +23,8 @@ async def answer(method: str, path: str, body: Any = None) -> tuple[int, Any]:
 
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "app": app}
     await app(scope, receive, send)
-    return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent[1:]))
+    text = b"".join(each.get("body", b"") for each in sent[1:])
+    return sent[0]["status"], text.decode() if path == "/metrics" else json.loads(text)
 
 
 def event(second: int, kind: str) -> dict[str, Any]:
@@ -48,6 +49,8 @@ def test_attacks_over_two_runs_of_the_service(tmp_path: Path, monkeypatch: pytes
             assert (attack["user"], attack["failures"]) == ("ann", 3)
             _, progress = await answer("GET", "/progress")
             assert progress["numInputRows"] == 4
+            _, metrics = await answer("GET", "/metrics")
+            assert 'asterism_query_input_rows_total{query="logins"} 2.0' in metrics
 
     asyncio.run(first())
     asyncio.run(second())

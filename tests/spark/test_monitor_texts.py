@@ -32,7 +32,7 @@ def export_without_prometheus() -> None:
 
 def export_on_a_used_port() -> None:
     error = OSError(98, "Address already in use")
-    with mock.patch("asterism.spark.watching.prometheus.start_http_server", side_effect=error):
+    with mock.patch("asterism.metrics.query_metrics.start_http_server", side_effect=error):
         export_metrics(WrittenSession(), 9464)
 
 

@@ -24,6 +24,7 @@ from asterism.columns.time import END_OF_TIME, EPOCH, micros, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
 from asterism.live.batches import Batch, EngineCalls, batches_of, watched
 from asterism.live.companions import Companion
+from asterism.live.engine_meter import EngineMeter
 from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.live.live_store import LiveStore
@@ -57,7 +58,7 @@ class _Before:
     results: tuple[Result, ...] = ()
 
 
-_OBSERVATION = "asterism"
+OBSERVATION = "asterism"
 """The name of the counts in the progress of a query, as on Spark."""
 
 
@@ -125,6 +126,7 @@ class LiveEngine:
             self._release()
             raise
         self._saved_events, self._saved_at = self._record.events, time.monotonic()
+        self.meter = EngineMeter(self._record)
 
     def _check_state(self, zone: str | None) -> None:
         """:raises CheckpointMismatchError: the folder has the state of another query"""
@@ -270,7 +272,7 @@ class LiveEngine:
                 "a sink or a function of the query calls the engine", hint="call it when this call has returned"
             )
         with self._lock:
-            self._caller = threading.get_ident()
+            self._caller, began = threading.get_ident(), time.perf_counter()
             has_begun = False
             try:
                 self._begin()
@@ -283,7 +285,11 @@ class LiveEngine:
                     yield
                 except BaseException:
                     self._take_back()
+                    self.meter.failed_calls += calls
                     raise
+                if calls:
+                    events = self._record.events - self._before.record.events
+                    self.meter.called(self._record, events, time.perf_counter() - began)
             finally:
                 try:
                     if self._closes and not self._closed:
@@ -380,6 +386,7 @@ class LiveEngine:
         self._begun = self._unsaved = True
         for result in results:
             self._measure(result)
+        self.meter.behind = {**self.meter.behind, **result.behind}
         return found
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
@@ -452,11 +459,16 @@ class LiveEngine:
             return
         changes = self._store.taken()
 
+        def written() -> None:
+            self.meter.saved(record)
+            saved()
+
         def failed(error: AsterismError) -> None:
             self._store.put_back(changes)
             self._unsaved, self._failure = True, error
+            self.meter.failed_snapshots += 1
 
-        self._folder.write(changes, record, saved, failed)
+        self._folder.write(changes, record, written, failed)
 
     def _save_and_wait(self) -> None:
         if self._folder is not None:
@@ -498,9 +510,10 @@ class LiveEngine:
                 self._caller = 0
 
     def _close(self) -> None:
-        self._closed = True
+        self._closed, self.meter.outcome = True, "failed"
         try:
             self._save_and_wait()
+            self.meter.outcome = "finished"
         finally:
             self._release()
             self._operator.close()
@@ -524,7 +537,7 @@ class LiveEngine:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed, self.meter.outcome = True, "failed"
             self._release()
             with suppress(Exception):  # the first error is raised
                 self._operator.close()
@@ -555,6 +568,11 @@ class LiveEngine:
         due = self._record.next_processing_time
         return None if due is None else to_datetime(due)
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether the query has rules, and so a :meth:`status`."""
+        return hasattr(self._companion, "status")
+
     def status(self) -> Status:
         """The status of the rules and of their discovery, as :meth:`asterism.PatternProcessorStream.status`.
 
@@ -578,8 +596,8 @@ class LiveEngine:
             "batchId": record.batch,
             "numInputRows": record.events,
             "eventTime": {} if mark is None else {"watermark": mark.isoformat()},
-            "stateOperators": [{"memoryUsedBytes": self._store.size}],
-            "observedMetrics": {_OBSERVATION: {**record.counts, **self._gauges, **self._histograms}},
+            "stateOperators": [{"numRowsTotal": self._store.pages, "memoryUsedBytes": self._store.size}],
+            "observedMetrics": {OBSERVATION: {**record.counts, **self._gauges, **self._histograms}},
             "position": dict(record.positions),
         }
 

@@ -118,8 +118,13 @@ class LiveStore:
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
-        return sum(map(len, self._pages.values()))
+        """The number of bytes. Any thread may ask, also during a call."""
+        return sum(map(len, list(self._pages.values())))
+
+    @property
+    def pages(self) -> int:
+        """The number of pages."""
+        return len(self._pages)
 
 
 def encoded(value: bytes | KeptPage) -> bytes:

@@ -65,3 +65,7 @@ class HistogramStatistics:
     def mean(self) -> float | None:
         """The mean of the values; None if there are none."""
         return self.sum / self.count if self.count else None
+
+
+Number = int | float | HistogramStatistics
+"""A count, a gauge or a histogram."""

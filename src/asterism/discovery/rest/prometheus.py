@@ -11,19 +11,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from asterism.rules.sets.discovery_status import (
-    DISABLED,
-    EXPIRED,
-    IN_FORCE,
     INITIALIZING,
     INTERRUPTED,
-    KILLED,
     OFF,
     PENDING,
     REFUSED,
-    SHADOW,
     STALE,
+    STATES,
     VALID,
-    WAITING,
     RuleState,
     Status,
 )
@@ -74,7 +69,7 @@ class _Metrics(Collector):
         yield GaugeMetricFamily("asterism_rule_set", "The number of the newest set.", value=status.version)
         states = GaugeMetricFamily("asterism_rules", "The number of versions of rules.", labels=["state"])
         counts = Counter(rule.state for rule in status.rules)
-        for state in (PENDING, WAITING, IN_FORCE, SHADOW, DISABLED, EXPIRED, KILLED, REFUSED):
+        for state in STATES:
             states.add_metric([state], counts[state])
         yield states
         rules = [rule for rule in status.rules if rule.state not in (PENDING, REFUSED)]

@@ -164,6 +164,14 @@ def partition_name(values: Sequence[object]) -> str:
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
 
+def partition_text(partition: Mapping[str, str | None]) -> str:
+    """
+    >>> partition_text({"topic": "logins", "partition": "3"})
+    'topic=logins, partition=3'
+    """
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in partition.items())
+
+
 def values_of(name: str) -> list[str | None]:
     """The values of the columns of a partition, as strings.
 

@@ -27,6 +27,8 @@ PENDING, WAITING, IN_FORCE, SHADOW, DISABLED, EXPIRED, KILLED, REFUSED = (
     "killed",
     "refused",
 )
+STATES = (PENDING, WAITING, IN_FORCE, SHADOW, DISABLED, EXPIRED, KILLED, REFUSED)
+"""The states of versions of processors."""
 
 
 @dataclass(frozen=True, slots=True)

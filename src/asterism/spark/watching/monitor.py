@@ -16,6 +16,7 @@ from asterism.arguments import shown
 from asterism.columns.time import EPOCH
 from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.operators.histograms import HistogramStatistics
+from asterism.operators.state.partition_watermarks import partition_text
 from asterism.rules.sets.discovery_status import VALID
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from asterism.spark.progress.rule_progress import counts_of_query, groups_in
@@ -28,7 +29,6 @@ from asterism.spark.watching.progress import (
     lags_of,
     newest_of,
     numbers_of_operators,
-    partition_text,
     processed_rate,
     seconds_of,
     state_bytes,

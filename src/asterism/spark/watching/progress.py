@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
 from asterism.columns.time import EPOCH
-from asterism.operators.histograms import HistogramStatistics
+from asterism.operators.histograms import HistogramStatistics, Number
 from asterism.rules.sets.discovery_status import INITIALIZING
 from asterism.rules.sets.rule_counts import FAMILY
 from asterism.spark.host.stateful import PartitionBehind, operator_observations, operator_watermarks, partitions_behind
@@ -45,14 +45,6 @@ def _spark_watermark(progress: StreamingQueryProgress) -> datetime | None:
     return watermark if watermark > EPOCH else None  # until there is one, Spark reports the epoch
 
 
-def partition_text(partition: Mapping[str, str | None]) -> str:
-    """
-    >>> partition_text({"topic": "logins", "partition": "3"})
-    'topic=logins, partition=3'
-    """
-    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in partition.items())
-
-
 def has_rules(progress: StreamingQueryProgress) -> bool:
     """Whether an operator of the query matches rules."""
     return any(isinstance(row.get(FAMILY), str) for row in operator_observations(progress).values())
@@ -64,10 +56,6 @@ def discovery_of(progress: StreamingQueryProgress) -> str:
         return discovery(progress)
     except ValueError:  # the offset of another source is not JSON
         return INITIALIZING
-
-
-Number = int | float | HistogramStatistics
-"""A count, a gauge or a histogram."""
 
 
 def numbers_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, Number]]:
