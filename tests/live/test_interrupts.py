@@ -117,7 +117,7 @@ def close(rows: pa.Table, number: int = 0) -> list[bool]:
 
 @pytest.mark.parametrize("place", ["a sink", "a condition"])
 def test_an_engine_that_is_closed_within_a_call(place: str, tmp_path: Path) -> None:
-    """The call returns its rows, and the snapshot has the calls before it."""
+    """The call returns its rows. The snapshot has it if a sink has taken them, and otherwise the calls before it."""
     pattern = Pattern.begin("a").where(close) if place == "a condition" else Pattern.begin("a")
     options: Any = {"sinks": {"matches": close}} if place == "a sink" else {}
     engine = opened(tmp_path, pattern=pattern, **options)
@@ -127,8 +127,9 @@ def test_an_engine_that_is_closed_within_a_call(place: str, tmp_path: Path) -> N
     to_close.clear()
     engine.close()  # again, which is allowed
     with opened(tmp_path, pattern=pattern) as again:
-        assert again.position == 1
-        assert again.process(event(2), position=2, watermark=2000)["matches"].num_rows == 1
+        assert again.position == (2 if place == "a sink" else 1)
+        if again.position == 1:
+            assert again.process(event(2), position=2, watermark=2000)["matches"].num_rows == 1
 
 
 AT_EXIT = """

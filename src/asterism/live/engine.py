@@ -25,6 +25,7 @@ from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEvent
 from asterism.live.batches import Batch, EngineCalls, batches_of, watched
 from asterism.live.companions import Companion
 from asterism.live.engine_meter import EngineMeter
+from asterism.live.handover import Handover
 from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.live.live_store import LiveStore
@@ -74,7 +75,8 @@ class LiveEngine:
     ids. With several threads, or a queue behind the rows, use *sinks*, which are called before a call is over.
 
     **Failures.** A call that raises an exception has no effect: the state is that before it, and the batch may be sent again, or
-    left out. This includes KeyboardInterrupt and the cancellation of a task that reads :meth:`astream`.
+    left out. This includes KeyboardInterrupt and the cancellation of a task that reads :meth:`astream`. Sinks that have taken
+    rows of such a call do not get them again with the same batch.
     """
 
     def __init__(
@@ -105,6 +107,11 @@ class LiveEngine:
         self._lock, self._caller = threading.RLock(), 0
         self._closed = self._closes = self._begun = False
         self._before: _Before | None = None
+        self._handover: Handover | None = None
+        self._is_written = False
+        """Whether sinks have taken all rows of the last call. Of others, nobody knows before the next call whether they are
+        written.
+        """
         self._gauges: Mapping[str, float] = {}
         self._histograms: Mapping[str, HistogramStatistics] = {}
         self._failure: AsterismError | None = None
@@ -273,7 +280,7 @@ class LiveEngine:
             )
         with self._lock:
             self._caller, began = threading.get_ident(), time.perf_counter()
-            has_begun = False
+            has_begun = self._is_written = False
             try:
                 self._begin()
                 self._before = _Before(self._record, self._gauges, self._histograms, self._begun)
@@ -293,8 +300,8 @@ class LiveEngine:
             finally:
                 try:
                     if self._closes and not self._closed:
-                        if has_begun:
-                            self._take_back()  # whether its rows are written is not known
+                        if has_begun and not self._is_written:
+                            self._take_back()
                         else:
                             self._accept()
                         self._close()
@@ -314,20 +321,23 @@ class LiveEngine:
 
     def _accept(self) -> None:
         """The effects of the last call remain."""
-        before, self._before = self._before, None
+        before, self._before, self._handover = self._before, None, None
         self._store.accept()
         if before is not None and self._companion is not None:
             for result in before.results:
                 self._companion.succeeded(result.metrics)
 
     def _take_back(self) -> None:
-        """Restore what was there before the last call, also if that had an effect already."""
-        before = self._before
+        """Restore what was there before the last call, also if that had an effect already. Sinks keep what they have taken."""
+        before, handover = self._before, self._handover
         if before is None:
             return
         self._store.take_back()
-        self._record, self._gauges, self._histograms = before.record, before.gauges, before.histograms
-        self._begun, self._before = before.begun, None
+        self._record = replace(before.record, snapshots=self._record.snapshots)
+        self._gauges, self._histograms = before.gauges, before.histograms
+        self._begun, self._before, self._handover = before.begun, None, None
+        if handover is not None and handover.taken:
+            self._record, self._unsaved = replace(self._record, handed=handover.after), True
 
     def _run(
         self,
@@ -377,9 +387,9 @@ class LiveEngine:
             watermark=result.watermark if result.watermark is not None else record.watermark,
             next_processing_time=result.next_processing_time,
         )
-        for output, sink in self._sinks.items():
-            if found[output].num_rows:
-                sink(found[output], record.batch)
+        handover = Handover(name if events else None, position, arrivals or [], record.handed)
+        self._hand_over(handover, found, record.batch)
+        self._record = replace(self._record, handed=handover.remaining)
         assert self._before is not None
         self._before = replace(self._before, results=tuple(results))
         self._store.commit()
@@ -387,7 +397,17 @@ class LiveEngine:
         for result in results:
             self._measure(result)
         self.meter.behind = {**self.meter.behind, **result.behind}
+        self._is_written = all(output in self._sinks for output, rows in found.items() if rows.num_rows)
         return found
+
+    def _hand_over(self, handover: Handover, rows: Rows, number: int) -> None:
+        """Call the sinks, each of which gets the rows of a batch once, also if that is sent again after a failure."""
+        self._handover = handover if self._sinks else None
+        for output, sink in self._sinks.items():
+            if rows[output].num_rows:
+                if not handover.repeats(output, rows[output]):
+                    sink(rows[output], number)
+                handover.taken[output] = rows[output]
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
         return {
@@ -492,7 +512,8 @@ class LiveEngine:
         """Take a last snapshot, and leave the folder to others. The stream does not end: it goes on when it is opened again.
 
         During a call, in a sink or in a handler of signals, this only says that the engine shall be closed after the call. The
-        last snapshot then does not have this call, which returns its rows: send its batch again.
+        last snapshot has this call if sinks have taken all of its rows. Otherwise it does not, since nobody knows whether the
+        rows that the call returns are written: its batch is sent again, and sinks do not get their rows twice.
 
         :raises StateError: the snapshot cannot be written
         """
@@ -530,17 +551,22 @@ class LiveEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the engine. After an exception there is no last snapshot: the rows of the last call may not be written."""
+        """Close the engine. After an exception, the last snapshot does not have the last call, whose rows may not be written,
+        unless sinks have taken all of them.
+        """
         if error is None:
             self.close()
             return
         with self._lock:
             if self._closed:
                 return
-            self._closed, self.meter.outcome = True, "failed"
-            self._release()
+            if self._is_written:
+                self._accept()
+            else:
+                self._take_back()
             with suppress(Exception):  # the first error is raised
-                self._operator.close()
+                self._close()
+            self.meter.outcome = "failed"
 
     # ------------------------------------------------------------------ progress
 

@@ -20,7 +20,7 @@ _COUNTS = {name: "disabled_groups" if name == DISABLED_KEY_GROUPS else name for 
 
 
 class EngineMetrics:
-    """Live engines by name (:class:`asterism.metrics.query_metrics.Queries`).
+    """Live engines by name (:class:`asterism.metrics.query_metrics.HostedQueries`).
 
     :raises StreamDefinitionError: a name is no string, or a value no engine
     """

@@ -21,6 +21,7 @@ from typing import Any
 
 from asterism.errors import AsterismError, CheckpointMismatchError, NewerStateError, StateError
 from asterism.files.lease import Lease
+from asterism.live.handover import Handed
 from asterism.live.live_store import Changes, encoded
 
 DATABASE = "state.sqlite"
@@ -46,6 +47,7 @@ class SnapshotRecord:
     :param watermark: that of the operator; None: there is none yet
     :param snapshots: the number of snapshots so far, with this one
     :param details: what the companion of the operator keeps
+    :param handed: what sinks have taken of calls that had no effect
     """
 
     positions: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class SnapshotRecord:
     zone: str | None = None
     snapshots: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
+    handed: Handed = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})

@@ -1,6 +1,6 @@
 """The metrics of queries as families of Prometheus, and the exporter that users have.
 
-Each host says what the numbers of its queries are, see :class:`Queries`. Names and meaning are the same on all hosts.
+Each host says what the numbers of its queries are, see :class:`HostedQueries`. Names and meaning are the same on all hosts.
 See docs/decisions/0155.
 """
 
@@ -84,7 +84,7 @@ class QueryNumbers:
     engine: EngineNumbers | None = None
 
 
-class Queries(Protocol):
+class HostedQueries(Protocol):
     """The queries of a host."""
 
     def numbers(self) -> list[QueryNumbers]:
@@ -97,7 +97,7 @@ class Queries(Protocol):
 class MetricsExporter:
     """The metrics of queries. Created by :func:`asterism.export_metrics`."""
 
-    def __init__(self, queries: Queries, port: int | None, host: str, opened: ExitStack | None = None) -> None:
+    def __init__(self, queries: HostedQueries, port: int | None, host: str, opened: ExitStack | None = None) -> None:
         """
         :param opened: closed with the exporter
         :raises StreamDefinitionError: the address cannot be used
@@ -177,7 +177,7 @@ _OF_AN_ENGINE: tuple[tuple[type[Family], str, str, Callable[[EngineNumbers], flo
 
 
 class _QueryMetrics(Collector):
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: HostedQueries) -> None:
         self.queries = queries
 
     def collect(self) -> Iterator[Metric]:

@@ -25,7 +25,7 @@ from asterism.spark.watching.progress import (
 
 
 class SessionMetrics:
-    """The queries of a session (:class:`asterism.metrics.query_metrics.Queries`)."""
+    """The queries of a session (:class:`asterism.metrics.query_metrics.HostedQueries`)."""
 
     def __init__(self, totals: SessionTotals) -> None:
         self._totals = totals
