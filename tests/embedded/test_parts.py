@@ -11,12 +11,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from asterism import CEP, KeyedStream, Pattern, TumblingWindows, interval_join, window
+from asterism import (
+    CEP,
+    BroadcastInput,
+    BroadcastStream,
+    BroadcastValueState,
+    Input,
+    KeyedStream,
+    Output,
+    Pattern,
+    StreamOperator,
+    TumblingWindows,
+    ValueState,
+    connect,
+    interval_join,
+    match_recognize,
+    window,
+)
 from asterism.columns.compiled import compiled
 from asterism.embedded import parts
 from asterism.embedded.memory import MEMORY, memory_of_tables
 from asterism.errors import InvalidEventError, LimitExceededError, StreamDefinitionError
-from tests.embedded.cases import CASES, JOINS, QUOTES, SECOND, TRADES
+from tests.embedded.cases import CASES, CLAUSES, JOINS, QUOTES, SECOND, TRADES
+from tests.embedded.rule_cases import RULE_CASES
 
 ROWS = 3000
 
@@ -44,15 +61,55 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pa.set_cpu_count(threads)
 
 
+class Rises(StreamOperator):
+    """Counts, for each user, prices above a limit that changes, and passes on notes."""
+
+    prices = Input("user STRING, ts BIGINT, price DOUBLE")
+    notes = Input("user STRING, note STRING")
+    limits = BroadcastInput("ts BIGINT, most DOUBLE")
+    count, most = ValueState("BIGINT"), BroadcastValueState("DOUBLE")
+    rises = Output("user STRING, ts BIGINT, n BIGINT")
+
+    @limits.process_element
+    def on_limit(self, element: Any, ctx: Any) -> None:
+        self.most.update(element.most)
+        self.rises.collect(user="a limit", ts=element.ts, n=0)
+
+    @prices.process_element
+    def on_price(self, element: Any, ctx: Any) -> None:
+        if element.price > (self.most.value() or 0.5):
+            self.count.update((self.count.value() or 0) + 1)
+            self.rises.collect(user=element.user, ts=element.ts, n=self.count.value())
+
+    @notes.process_element
+    def on_note(self, element: Any, ctx: Any) -> None:
+        self.rises.collect(user=f"note of {element.user}", ts=None, n=0)
+
+
+def of_an_operator(table: pa.Table) -> pa.Table:
+    limits = BroadcastStream(pa.table({"ts": [500, 2000], "most": [0.9, 0.7]}), time="ts")
+    prices = KeyedStream(table, key="user", time="ts")
+    return connect(Rises(), prices=prices, notes=KeyedStream(table.slice(0, 40), key="user"), limits=limits).output(
+        "rises"
+    )
+
+
 def results() -> list[list[dict[str, Any]]]:
-    """Of a pattern, windows and a join."""
+    """Of a pattern, windows, a join, a clause, and an operator."""
     stream = KeyedStream(events(), key="user", time="ts")
     rise = Pattern.begin("a").where("price < 0.3").followed_by("b").where("price > a.price + 0.5").within(SECOND)
     found = CEP.pattern(stream, rise)
     windows = window(stream, TumblingWindows.of(SECOND / 10)).aggregate("count(*) AS n", "max(price) AS high")
     joined = interval_join(stream, stream, (SECOND / 1000, SECOND / 100), prefix="q_").results
+    clause = (
+        "PARTITION BY upper(user) AS u ORDER BY ts MEASURES MATCH_NUMBER() AS m, B.price AS p PATTERN (A B+) "
+        "DEFINE A AS price < 0.3, B AS price > A.price + 0.5"
+    )
+    rows = match_recognize(events(), clause).matches
+    operator = of_an_operator(events())
     return [
-        table.to_pylist() for table in (found.matches, found.select("b.price AS p"), found.timed_out, windows, joined)
+        table.to_pylist()
+        for table in (found.matches, found.select("b.price AS p"), found.timed_out, windows, joined, rows, operator)
     ]
 
 
@@ -94,6 +151,28 @@ def test_cases_in_parts(name: str, small_parts: None) -> None:
     assert sorted(map(str, whole.to_pylist())) == sorted(map(str, EXPECTED[name]))
 
 
+CLAUSE_ROWS = {name: case.matches(TRADES).to_pylist() for name, case in CLAUSES.items()}
+RULE_ROWS = {name: case.rows(case.table).to_pylist() for name, case in RULE_CASES.items()}
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("name", CLAUSES)
+def test_clauses_in_parts(name: str, on_disk: bool, small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if on_disk:
+        monkeypatch.setattr(parts, "memory_of_tables", lambda: 1)
+    found = CLAUSES[name].matches(TRADES)
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, CLAUSE_ROWS[name]))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("name", RULE_CASES)
+def test_rules_in_parts(name: str, on_disk: bool, small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if on_disk:
+        monkeypatch.setattr(parts, "memory_of_tables", lambda: 1)
+    case = RULE_CASES[name]
+    assert sorted(map(str, case.rows(case.table).to_pylist())) == sorted(map(str, RULE_ROWS[name]))
+
+
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_in_parts(name: str, small_parts: None) -> None:
     found = JOINS[name](TRADES, QUOTES)
@@ -131,7 +210,7 @@ def test_a_folder_that_cannot_be_written(small_parts: None, monkeypatch: pytest.
         results()
 
 
-def test_temporary_files_are_removed(small_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_temporary_files_are_removed(in_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(parts, "memory_of_tables", lambda: 10_000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert any(results())

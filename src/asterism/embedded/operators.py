@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import first_rows, group_codes
 from asterism.embedded.batches import check_live, check_table, is_live, opened, wire_of
-from asterism.embedded.tables import KEY_GROUPS, run_instances, write
+from asterism.embedded.tables import KEY_GROUPS, run_instances, selected, write
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -81,15 +82,12 @@ class ArrowOperator:
     def _outputs(self) -> dict[str, pa.Table]:
         for stream in self._streams.values():
             check_table(stream)
-        # Read once: a second reading may have another order.
-        tables = {
-            name: stream.df.select(self.operator.inputs[name].schema.names) for name, stream in self._streams.items()
-        }
-        hashes = {name: _hashes(tables[name], stream) for name, stream in self._streams.items()}
+        tables = {name: selected(stream.df, self.operator, name) for name, stream in self._streams.items()}
+        hashes = {name: partial(_hashes, stream) for name, stream in self._streams.items()}
         return run_instances(self.operator, tables, hashes, self._key_groups)
 
 
-def _hashes(table: pa.Table, stream: Stream) -> Ints:
+def _hashes(stream: Stream, table: pa.Table) -> Ints:
     """The hash by which an element has its key group, which is that of Spark.
 
     :param table: the columns of the stream that the operator reads

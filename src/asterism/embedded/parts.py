@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,6 @@ import pyarrow as pa
 
 from asterism.embedded.memory import memory_of_tables
 from asterism.errors import LimitExceededError
-from asterism.operators.operator import Operator
 
 CHUNK = 2**18
 """The number of events that are prepared at once."""
@@ -35,10 +35,20 @@ ROWS_OF_PART = 2**17
 _AHEAD = 2
 """The number of results, over the number of threads, that are computed before they are asked for."""
 
-_Buckets = npt.NDArray[np.uint8]
+Buckets = npt.NDArray[np.uint8]
+BucketsOf = Callable[[pa.Table], Buckets]
+"""The bucket of each prepared row, which is that of all rows with its key."""
 Tables = Mapping[str, pa.Table]
 """For each input of an operator its prepared rows."""
-SomeOperator = TypeVar("SomeOperator", bound=Operator)
+
+
+class Closable(Protocol):
+    """What a thread uses: an operator, or something else that is closed at the end."""
+
+    def close(self) -> None: ...
+
+
+SomeOperator = TypeVar("SomeOperator", bound=Closable)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -133,7 +143,18 @@ def chunks_of(events: Any) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def buckets_of(keys: pa.Table) -> _Buckets:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    :param buckets: those of its rows
+    :param read: reads its rows
+    """
+
+    buckets: range
+    read: Callable[[], Tables]
+
+
+def buckets_of(keys: pa.Table) -> Buckets:
     """The bucket of each row, from its key."""
     if not keys.num_columns:
         return np.zeros(keys.num_rows, np.uint8)
@@ -146,18 +167,17 @@ class DividedRows:
     """The prepared rows of the inputs of an operator, by the buckets of their keys.
 
     :param schemas: those of the inputs
-    :param keys: the columns of the key
     :param memory: the number of bytes that are kept in memory
     """
 
-    def __init__(self, schemas: Mapping[str, pa.Schema], keys: Sequence[str], memory: int) -> None:
-        self._schemas, self._keys, self._memory = schemas, keys, memory
-        self._chunks: dict[str, list[tuple[pa.Table, _Buckets | None]]] = {name: [] for name in schemas}
+    def __init__(self, schemas: Mapping[str, pa.Schema], buckets_of: BucketsOf, memory: int) -> None:
+        self._schemas, self._buckets_of, self._memory = schemas, buckets_of, memory
+        self._chunks: dict[str, list[tuple[pa.Table, Buckets | None]]] = {name: [] for name in schemas}
         self._rows = self._bytes = 0
         self._folder: TemporaryDirectory[str] | None = None
         self._written: set[tuple[str, int]] = set()
 
-    def add(self, name: str, rows: pa.Table, buckets: _Buckets | None) -> None:
+    def add(self, name: str, rows: pa.Table, buckets: Buckets | None) -> None:
         """
         :param buckets: those of the rows; None: not known yet
         """
@@ -174,15 +194,16 @@ class DividedRows:
             return BUCKETS
         return next((count for count in (BUCKETS, 16, 4) if self._rows >= count * ROWS_OF_PART), 1)
 
-    def parts(self) -> Iterator[Callable[[], Tables]]:
-        """Functions that read the parts that have rows."""
+    def parts(self, *, empty: bool = False) -> Iterator[Part]:
+        """The parts that have rows; or all of them, if also the *empty* ones matter."""
         if self._folder is not None:
             self._write()
             for bucket in range(BUCKETS):
-                if any((name, bucket) in self._written for name in self._schemas):
-                    yield partial(self._read, bucket)
+                if empty or any((name, bucket) in self._written for name in self._schemas):
+                    yield Part(range(bucket, bucket + 1), partial(self._read, bucket))
             return
         count = self.count
+        size = BUCKETS // count
         divided = {
             name: [self._divided(rows, buckets, count) for rows, buckets in self._chunks.pop(name)]
             for name in self._schemas
@@ -192,8 +213,8 @@ class DividedRows:
                 name: pa.concat_tables([parts[number] for parts in chunks] or [self._schemas[name].empty_table()])
                 for name, chunks in divided.items()
             }
-            if any(rows.num_rows for rows in part.values()):
-                yield partial(dict, part)
+            if empty or any(rows.num_rows for rows in part.values()):
+                yield Part(range(number * size, (number + 1) * size), partial(dict, part))
 
     def _read(self, bucket: int) -> Tables:
         assert self._folder is not None
@@ -235,11 +256,11 @@ class DividedRows:
                 chunks.clear()
         self._bytes = 0
 
-    def _divided(self, rows: pa.Table, buckets: _Buckets | None, count: int) -> list[pa.Table]:
+    def _divided(self, rows: pa.Table, buckets: Buckets | None, count: int) -> list[pa.Table]:
         """The rows of each part, in their order."""
         if count == 1:
             return [rows]
-        known = buckets_of(rows.select(self._keys)) if buckets is None else buckets
+        known = self._buckets_of(rows) if buckets is None else buckets
         parts = known // np.uint8(BUCKETS // count)
         sorted_rows = rows.take(pa.array(np.argsort(parts, kind="stable")))
         ends = np.cumsum(np.bincount(parts, minlength=count)).tolist()
@@ -276,22 +297,21 @@ def divided_rows(
     sources: Mapping[str, Any],
     prepare: Callable[[SomeOperator, str, pa.Table], pa.Table],
     schemas: Mapping[str, pa.Schema],
-    keys: Sequence[str],
+    buckets_of: BucketsOf,
 ) -> DividedRows:
     """The prepared rows of all inputs.
 
     :param prepare: prepares a chunk of an input
     :param schemas: those of prepared rows
-    :param keys: the columns of the key in prepared rows
     """
-    divided = DividedRows(schemas, keys, memory_of_tables())
+    divided = DividedRows(schemas, buckets_of, memory_of_tables())
     try:
         for name, source in sources.items():
 
-            def prepared(operator: SomeOperator, chunk: pa.Table, name: str = name) -> tuple[pa.Table, _Buckets | None]:
+            def prepared(operator: SomeOperator, chunk: pa.Table, name: str = name) -> tuple[pa.Table, Buckets | None]:
                 rows = prepare(operator, name, chunk)
                 many = chunk.num_rows == CHUNK  # there are more
-                return rows, buckets_of(rows.select(keys)) if many else None
+                return rows, buckets_of(rows) if many else None
 
             for rows, buckets in workers.map(prepared, chunks_of(source)):
                 divided.add(name, rows, buckets)

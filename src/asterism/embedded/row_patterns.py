@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from asterism.columns.time import MILLISECONDS
 from asterism.embedded.batches import check_table, only_of_schema, opened
 from asterism.embedded.events import events_of, is_schema
-from asterism.embedded.tables import write
+from asterism.embedded.lazy_events import LazyTable, SelectedEvents
+from asterism.embedded.parts import Buckets, Part, Workers, buckets_of, divided_rows
+from asterism.embedded.tables import threads_of, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
 from asterism.operators.key_group import check_pages, complete
@@ -29,6 +33,7 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
+from asterism.row_patterns.ordered_rows import partition_keys
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
 from asterism.streams.run_options import RunOptions
@@ -76,6 +81,7 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
     def __init__(self, rows: Any, clause: Clause, key_groups: int | None, drain: bool, options: SearchOptions) -> None:
         super().__init__(key_groups, drain)
         self.rows = events_of(rows, None, MILLISECONDS)
+        self._clause = clause
         with listed(checked(None), Purpose.TABLES):
             self._checked = check(clause, self.rows.schema)
         check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
@@ -101,13 +107,40 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
             check_table(self.stream)
         if output == LATE_ROWS:
             return self.rows.schema.empty_table()
+        return pa.concat_tables([self._checked.output.empty_table(), *self._parts()])
+
+    def _parts(self) -> Iterator[pa.Table]:
+        """The matches, part by part. A part has some of the partitions."""
         from asterism.row_patterns.result_rows import TableMatcher  # imports numba
 
         schema, needed = self._checked.rows.input, columns_read(self._checked)
-        rows = complete(self.rows.select([name for name in schema.names if name in needed]), schema)
+        names = [name for name in schema.names if name in needed]
+        stored = pa.schema([schema.field(name) for name in names], schema.metadata)
         now = time.time_ns() // 1000 if self._checked.uses_processing_time else 0
-        parts = [*TableMatcher(self._checked).match(rows, now)]
-        return pa.concat_tables(parts) if parts else self._checked.output.empty_table()
+
+        def build() -> TableMatcher:
+            with listed(checked(None), Purpose.TABLES):
+                return TableMatcher(check(self._clause, self.rows.schema))
+
+        def prepare(matcher: TableMatcher, name: str, chunk: pa.Table) -> pa.Table:
+            return complete(chunk, stored)
+
+        def matches(matcher: TableMatcher, part: Part) -> list[pa.Table]:
+            return [*matcher.match(complete(part.read()[EVENTS], schema), now)]
+
+        rows = SelectedEvents(self.rows, names) if isinstance(self.rows, LazyTable) else self.rows.select(names)
+        with (
+            Workers(TableMatcher(self._checked), build, threads_of(alone=True)) as workers,
+            closing(divided_rows(workers, {EVENTS: rows}, prepare, {EVENTS: stored}, self._buckets_of)) as divided,
+        ):
+            for tables in workers.map(matches, divided.parts()):
+                yield from tables
+
+    def _buckets_of(self, rows: pa.Table) -> Buckets:
+        keys = partition_keys(self._checked, rows)
+        if not keys or any(pa.types.is_nested(column.type) for column in keys.values()):
+            return np.zeros(rows.num_rows, np.uint8)
+        return buckets_of(pa.table([*keys.values()], names=[*map(str, keys)]))
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> None:
         options.check_of_table()

@@ -18,11 +18,11 @@ from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
-from asterism.embedded.parts import Workers, divided_rows
+from asterism.embedded.parts import BUCKETS, BucketsOf, Part, Workers, buckets_of, chunks_of, divided_rows
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
 from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
-from asterism.operators.operator import EVENTS, Arrival, Now, Operator, closing, sorted_arrival, watermark_of_table
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, sorted_arrival, watermark_of_table
 from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
 
@@ -54,14 +54,14 @@ def parts_of_pattern(
             seen |= rows.column(TIME).to_numpy() == NO_TIME
         return rows if seen.all() else rows.filter(pa.array(seen))
 
-    def run(operator: CepOperator, read: Callable[[], Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+    def run(operator: CepOperator, part: Part) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
-        prepared = read()[EVENTS]
+        prepared = part.read()[EVENTS]
         # One bucket, which has all keys; then the end of the part.
         state = operator.initial_table_state()
-        for part in (prepared, prepared.slice(0, 0)):
-            buckets = pa.array(np.zeros(part.num_rows, np.int64))
-            steps = operator.process_table(state, part.append_column(BUCKET, buckets), now)
+        for events in (prepared, prepared.slice(0, 0)):
+            buckets = pa.array(np.zeros(events.num_rows, np.int64))
+            steps = operator.process_table(state, events.append_column(BUCKET, buckets), now)
             while True:
                 try:
                     _add(rows, next(steps))
@@ -71,7 +71,7 @@ def parts_of_pattern(
         return {name: pa.concat_tables(tables) for name, tables in rows.items()}
 
     schemas = {EVENTS: operator.inputs[EVENTS].prepared}
-    keys = _key_columns(schemas[EVENTS])
+    keys = _buckets_of_keys(schemas[EVENTS])
     with (
         Workers(operator, build, threads) as workers,
         closing_rows(divided_rows(workers, {EVENTS: events}, prepare, schemas, keys)) as divided,
@@ -87,75 +87,130 @@ def threads_of(*, alone: bool) -> int:
     return int(pa.cpu_count()) if alone else 1
 
 
-def _key_columns(prepared: pa.Schema) -> list[str]:
-    """The columns of the key in prepared rows."""
-    return [name for name in prepared.names if name.startswith("k:") and name != "k:" + ONE_KEY]
+def _buckets_of_keys(prepared: pa.Schema) -> BucketsOf:
+    """The buckets of prepared rows, by their keys."""
+    keys = [name for name in prepared.names if name.startswith("k:") and name != "k:" + ONE_KEY]
+    return lambda rows: buckets_of(rows.select(keys))
 
 
-def run_key_groups(
-    operator: Operator, name: str, events: pa.Table, key_groups: int, first: Sequence[Arrival]
-) -> Outputs:
+def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequence[Arrival]) -> Outputs:
     """The rows of all outputs of an operator that chooses the keys of its events itself, over a table in any order.
 
-    :param name: the input of the events
+    :param events: a table, or :class:`~asterism.embedded.parts.LazyEvents`, with the columns that the operator reads
     :param first: arrivals that every key group gets before all others
     """
     now = time.time_ns() // 1000
     end = END_OF_TIME if operator.processing_time else now
-    rows: _Parts = defaultdict(list)
-    operator.open()
-    with closing(operator):
-        prepared = _prepared(operator, name, events)
-        groups = prepared.column(KEY_HASH).to_numpy() % key_groups
-        order = np.lexsort((prepared.column(TIME).to_numpy(), groups))
-        events = prepared.select(operator.inputs[name].prepared.names).take(pa.array(order))
-        numbers, begins = np.unique(groups[order], return_index=True)
-        for group, (begin, stop) in zip(numbers.tolist(), pairwise([*begins.tolist(), len(order)]), strict=True):
+    prepared = operator.inputs[EVENTS].prepared
+
+    def prepare(operator: Operator, name: str, chunk: pa.Table) -> pa.Table:
+        rows = operator.prepare(name, chunk)
+        return _in_groups(rows.select(prepared.names), rows.column(KEY_HASH).to_numpy() % key_groups)
+
+    def run(operator: Operator, part: Part) -> Mapping[str, pa.Table]:
+        rows: _Parts = defaultdict(list)
+        events, groups = _by_group_and_time(part.read()[EVENTS])
+        numbers, begins = np.unique(groups, return_index=True)
+        for group, (begin, stop) in zip(numbers.tolist(), pairwise([*begins.tolist(), len(groups)]), strict=True):
             store = MemoryStore()
-            parts = [events.slice(at, min(_ROWS, stop - at)) for at in range(begin, stop, _ROWS)]
-            calls = [first, *(sorted_arrival(name, part) for part in parts)]
+            slices = [events.slice(at, min(_ROWS, stop - at)) for at in range(begin, stop, _ROWS)]
+            calls = [first, *(sorted_arrival(EVENTS, each) for each in slices)]
             for arrivals, moment in (
                 *((arrivals, Now(processing_time=now, key_group=group)) for arrivals in calls),
                 ([], Now(END_OF_TIME, end, key_group=group)),
             ):
                 for result in operator.slices(store, arrivals, moment):
                     _add(rows, result.outputs)
-    return _whole(operator, rows)
+        return {name: pa.concat_tables(tables) for name, tables in rows.items()}
+
+    schemas = {EVENTS: prepared.append(pa.field(KEY_HASH, pa.int64()))}
+    operator.open()
+    buckets = _buckets_of_groups(key_groups)
+    with (
+        _one_thread(operator) as workers,
+        closing_rows(divided_rows(workers, {EVENTS: events}, prepare, schemas, buckets)) as divided,
+    ):
+        return whole(operator, workers.map(run, divided.parts()))
 
 
 def run_instances(
-    operator: Operator, tables: Mapping[str, pa.Table], hashes: Mapping[str, Ints], key_groups: int
+    operator: Operator,
+    tables: Mapping[str, Any],
+    hashes: Mapping[str, Callable[[pa.Table], Ints]],
+    key_groups: int,
 ) -> Outputs:
     """The rows of all outputs of an operator, each key group of which is an instance, as Spark runs it.
 
-    :param tables: that of each input, whose rows may be in any order
-    :param hashes: for each row of an input the hash that determines its key group
+    :param tables: for each input its rows, in any order: a table, or :class:`~asterism.embedded.parts.LazyEvents`
+    :param hashes: for each input the hashes of rows that determine their key groups
     """
     now = time.time_ns() // 1000
     end = END_OF_TIME if operator.processing_time else now
-    rows: _Parts = defaultdict(list)
-    operator.open()
-    with closing(operator):
-        inputs = {name: _grouped(operator, name, table, hashes[name] % key_groups) for name, table in tables.items()}
-        broadcast = any(operator.inputs[name].broadcast and events.num_rows for name, (events, _) in inputs.items())
-        used = [group for _, groups in inputs.values() for group in np.unique(groups).tolist()]
-        for group in range(key_groups) if broadcast else sorted(set(used)):
-            store, arrivals = MemoryStore(), _arrivals_of_group(operator, inputs, group)
+    names = [name for name in tables if not operator.inputs[name].broadcast]
+
+    def prepare(operator: Operator, name: str, chunk: pa.Table) -> pa.Table:
+        return _in_groups(operator.prepare(name, chunk), hashes[name](chunk) % key_groups)
+
+    def run(operator: Operator, part: Part) -> Mapping[str, pa.Table]:
+        rows: _Parts = defaultdict(list)
+        inputs = {name: _by_group_and_time(table) for name, table in part.read().items()} | everywhere
+        used = {group for name in names for group in np.unique(inputs[name][1]).tolist()}
+        every = [group for group in range(key_groups) if _bucket(group, key_groups) in part.buckets]
+        for group in every if has_broadcast else sorted(used):
+            store, arrivals = (
+                MemoryStore(),
+                _arrivals_of_group(operator, {name: inputs[name] for name in tables}, group),
+            )
             for parts, moment in (
                 (arrivals, Now(processing_time=now, key_group=group)),
                 ([], Now(END_OF_TIME, end, key_group=group)),
             ):
                 for result in operator.slices(store, parts, moment):
                     _add(rows, result.outputs)
-    return _whole(operator, rows)
+        return {name: pa.concat_tables(some) for name, some in rows.items()}
+
+    schemas = {name: operator.inputs[name].prepared.append(pa.field(KEY_HASH, pa.int64())) for name in names}
+    operator.open()
+    with _one_thread(operator) as workers:
+        everywhere = {name: _by_time(operator, name, tables[name]) for name in tables if name not in names}
+        has_broadcast = any(events.num_rows for events, _ in everywhere.values())
+        keyed = {name: tables[name] for name in names}
+        with closing_rows(divided_rows(workers, keyed, prepare, schemas, _buckets_of_groups(key_groups))) as divided:
+            return whole(operator, workers.map(run, divided.parts(empty=has_broadcast)))
 
 
-def _grouped(operator: Operator, name: str, table: pa.Table, groups: Ints) -> tuple[pa.Table, Ints]:
-    """The prepared events of an input, sorted by key group and time, and their key groups; of a broadcast input by time."""
-    events = _prepared(operator, name, table)
-    times = events.column(TIME).to_numpy()
-    order = np.argsort(times, kind="stable") if operator.inputs[name].broadcast else np.lexsort((times, groups))
-    return events.take(pa.array(order)), groups[order]
+def _in_groups(rows: pa.Table, groups: Ints) -> pa.Table:
+    """Prepared rows with their key groups, in place of the hashes that determine these."""
+    return rows.append_column(KEY_HASH, pa.array(groups, pa.int64()))
+
+
+def _by_group_and_time(rows: pa.Table) -> tuple[pa.Table, Ints]:
+    """(prepared rows, sorted by key group and time; their key groups)"""
+    groups = rows.column(KEY_HASH).to_numpy()
+    order = np.lexsort((rows.column(TIME).to_numpy(), groups))
+    return rows.drop_columns([KEY_HASH]).take(pa.array(order)), groups[order]
+
+
+def _by_time(operator: Operator, name: str, events: Any) -> tuple[pa.Table, Ints]:
+    """(the prepared rows of a broadcast input, sorted by time; no key groups)"""
+    chunks = [operator.prepare(name, chunk) for chunk in chunks_of(events)]
+    rows = pa.concat_tables(chunks) if chunks else operator.inputs[name].prepared.empty_table()
+    order = np.argsort(rows.column(TIME).to_numpy(), kind="stable")
+    return rows.take(pa.array(order)), np.zeros(0, np.int64)
+
+
+def _bucket(group: int, key_groups: int) -> int:
+    """The bucket of a key group, all rows of which are in one part."""
+    return group * BUCKETS // key_groups
+
+
+def _buckets_of_groups(key_groups: int) -> BucketsOf:
+    return lambda rows: (rows.column(KEY_HASH).to_numpy() * BUCKETS // key_groups).astype(np.uint8)
+
+
+def _one_thread(operator: Operator) -> Workers[Operator]:
+    """Functions of the user need not be safe for threads, and what is compiled of rules belongs to the process."""
+    return Workers(operator, lambda: operator, threads_of(alone=False))
 
 
 def _arrivals_of_group(operator: Operator, inputs: Mapping[str, tuple[pa.Table, Ints]], group: int) -> list[Arrival]:
@@ -193,10 +248,10 @@ def parts_of_inputs(
     # As in a stream, functions see the time of the query, unless there are timers in processing time.
     end = Now(END_OF_TIME, END_OF_TIME if operator.processing_time else now.processing_time, key_group=0)
 
-    def run(operator: KeyedOperator, read: Callable[[], Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+    def run(operator: KeyedOperator, part: Part) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
         store, prepared = MemoryStore(), {}
-        for name, events in read().items():
+        for name, events in part.read().items():
             if events.num_rows:
                 order = np.argsort(events.column(TIME).to_numpy(), kind="stable")
                 prepared[name] = events.take(pa.array(order))
@@ -214,7 +269,7 @@ def parts_of_inputs(
 
     schemas = {name: operator.inputs[name].prepared for name in tables}
     operator.open()
-    keys = _key_columns(next(iter(schemas.values())))
+    keys = _buckets_of_keys(next(iter(schemas.values())))
 
     def prepare(operator: KeyedOperator, name: str, chunk: pa.Table) -> pa.Table:
         return operator.prepare(name, chunk)
@@ -260,10 +315,6 @@ def selected(events: Any, operator: Operator, name: str = EVENTS) -> Any:
     """The columns of events that an operator reads."""
     names = operator.inputs[name].schema.names
     return SelectedEvents(events, names) if isinstance(events, LazyTable) else events.select(names)
-
-
-def _prepared(operator: Operator, name: str, events: pa.Table) -> pa.Table:
-    return operator.prepare(name, events.select(operator.inputs[name].schema.names))
 
 
 def _add(rows: _Parts, outputs: Mapping[str, pa.Table]) -> None:

@@ -72,6 +72,9 @@ class TableMatcher:
         state = SearchState(no_progress(count), processing_time)
         yield from match_ordered(self._conditions, ordered, state)
 
+    def close(self) -> None:
+        """Nothing to do: it holds nothing outside of this process."""
+
 
 def match_ordered(conditions: ClauseConditions, ordered: OrderedRows, state: SearchState) -> Iterator[pa.Table]:
     """The result in parts; see :func:`match_table`. After each part, *state* has the progress of the search.
