@@ -52,9 +52,9 @@ def events() -> pa.Table:
 
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small chunks, and many parts, in two threads."""
+    """Small chunks, and 16 parts, in two threads."""
     monkeypatch.setattr(parts, "CHUNK", 256)
-    monkeypatch.setattr(parts, "ROWS_OF_PART", 1)
+    monkeypatch.setattr(parts, "ROWS_OF_PART", ROWS // 16)
     threads = pa.cpu_count()
     pa.set_cpu_count(2)
     yield
@@ -140,8 +140,9 @@ def test_threads_and_files_do_not_change_results(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch, in_parts: None) -> None:
-    """Chunks of three rows."""
+    """Chunks of three rows, and parts of one on average."""
     monkeypatch.setattr(parts, "CHUNK", 3)
+    monkeypatch.setattr(parts, "ROWS_OF_PART", 1)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -144,7 +144,7 @@ def chunks_of(events: Any) -> Iterator[pa.Table]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """
     :param buckets: those of its rows
     :param read: reads its rows
@@ -194,13 +194,13 @@ class DividedRows:
             return BUCKETS
         return next((count for count in (BUCKETS, 16, 4) if self._rows >= count * ROWS_OF_PART), 1)
 
-    def parts(self, *, empty: bool = False) -> Iterator[Part]:
+    def parts(self, *, empty: bool = False) -> Iterator[TablePart]:
         """The parts that have rows; or all of them, if also the *empty* ones matter."""
         if self._folder is not None:
             self._write()
             for bucket in range(BUCKETS):
                 if empty or any((name, bucket) in self._written for name in self._schemas):
-                    yield Part(range(bucket, bucket + 1), partial(self._read, bucket))
+                    yield TablePart(range(bucket, bucket + 1), partial(self._read, bucket))
             return
         count = self.count
         size = BUCKETS // count
@@ -214,7 +214,7 @@ class DividedRows:
                 for name, chunks in divided.items()
             }
             if empty or any(rows.num_rows for rows in part.values()):
-                yield Part(range(number * size, (number + 1) * size), partial(dict, part))
+                yield TablePart(range(number * size, (number + 1) * size), partial(dict, part))
 
     def _read(self, bucket: int) -> Tables:
         assert self._folder is not None

@@ -15,7 +15,7 @@ from asterism.columns.time import MILLISECONDS
 from asterism.embedded.batches import check_table, only_of_schema, opened
 from asterism.embedded.events import events_of, is_schema
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
-from asterism.embedded.parts import Buckets, Part, Workers, buckets_of, divided_rows
+from asterism.embedded.parts import Buckets, TablePart, Workers, buckets_of, divided_rows
 from asterism.embedded.tables import threads_of, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
@@ -125,7 +125,7 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         def prepare(matcher: TableMatcher, name: str, chunk: pa.Table) -> pa.Table:
             return complete(chunk, stored)
 
-        def matches(matcher: TableMatcher, part: Part) -> list[pa.Table]:
+        def matches(matcher: TableMatcher, part: TablePart) -> list[pa.Table]:
             return [*matcher.match(complete(part.read()[EVENTS], schema), now)]
 
         rows = SelectedEvents(self.rows, names) if isinstance(self.rows, LazyTable) else self.rows.select(names)

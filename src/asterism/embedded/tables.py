@@ -18,7 +18,7 @@ from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
-from asterism.embedded.parts import BUCKETS, BucketsOf, Part, Workers, buckets_of, chunks_of, divided_rows
+from asterism.embedded.parts import BUCKETS, BucketsOf, TablePart, Workers, buckets_of, chunks_of, divided_rows
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
 from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
@@ -54,7 +54,7 @@ def parts_of_pattern(
             seen |= rows.column(TIME).to_numpy() == NO_TIME
         return rows if seen.all() else rows.filter(pa.array(seen))
 
-    def run(operator: CepOperator, part: Part) -> Mapping[str, pa.Table]:
+    def run(operator: CepOperator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
         prepared = part.read()[EVENTS]
         # One bucket, which has all keys; then the end of the part.
@@ -107,7 +107,7 @@ def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequ
         rows = operator.prepare(name, chunk)
         return _in_groups(rows.select(prepared.names), rows.column(KEY_HASH).to_numpy() % key_groups)
 
-    def run(operator: Operator, part: Part) -> Mapping[str, pa.Table]:
+    def run(operator: Operator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
         events, groups = _by_group_and_time(part.read()[EVENTS])
         numbers, begins = np.unique(groups, return_index=True)
@@ -151,7 +151,7 @@ def run_instances(
     def prepare(operator: Operator, name: str, chunk: pa.Table) -> pa.Table:
         return _in_groups(operator.prepare(name, chunk), hashes[name](chunk) % key_groups)
 
-    def run(operator: Operator, part: Part) -> Mapping[str, pa.Table]:
+    def run(operator: Operator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
         inputs = {name: _by_group_and_time(table) for name, table in part.read().items()} | everywhere
         used = {group for name in names for group in np.unique(inputs[name][1]).tolist()}
@@ -248,7 +248,7 @@ def parts_of_inputs(
     # As in a stream, functions see the time of the query, unless there are timers in processing time.
     end = Now(END_OF_TIME, END_OF_TIME if operator.processing_time else now.processing_time, key_group=0)
 
-    def run(operator: KeyedOperator, part: Part) -> Mapping[str, pa.Table]:
+    def run(operator: KeyedOperator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
         store, prepared = MemoryStore(), {}
         for name, events in part.read().items():
