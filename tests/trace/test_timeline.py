@@ -73,6 +73,23 @@ def test_matches_one_after_the_other_share_a_line() -> None:
     assert one.attrib["y"] == two.attrib["y"]
 
 
+def test_a_year_of_short_matches() -> None:
+    """Nothing hides another thing: a short match has room for a point of each stage, and neighbours have lines of their own."""
+    day = 24 * 60
+    rows = [row("ann", day * at, day * at + 1, day * at + 2) for at in (0, 1, 180, 364)]
+    bars = shapes(pa.Table.from_pylist(rows), "rect", "user")
+    assert [number(bar, "width") for bar in bars] == [18.0] * 4
+    assert len({bar.attrib["y"] for bar in bars}) == 2
+    points = shapes(pa.Table.from_pylist(rows), "circle", "user")[2:]
+    assert len(points) == 8
+    for bar, first, last in zip(bars, points[::2], points[1::2], strict=True):
+        assert number(bar, "x") < number(first, "cx") < number(last, "cx") - 8 < number(bar, "x") + 18
+        assert (first[0].text or "").startswith("fails, the first of 2 events: ts=")
+        assert (last[0].text or "").startswith("login: ts=")
+    width = float(ET.fromstring(timeline(pa.Table.from_pylist(rows)).to_svg()).attrib["viewBox"].split()[2])
+    assert all(number(bar, "x") + 18 < width for bar in bars)
+
+
 def test_tooltips_have_the_columns() -> None:
     [bar] = shapes(pa.Table.from_pylist([row("ann", 0, 90, match_id="x")]), "rect")
     title = bar[0].text or ""
