@@ -116,6 +116,9 @@ def test_trace() -> None:
         result.output
         == """\
 key symbol='A': 4 rows
+1 match
+closest to another match: TOP=[4];
+  no more rows: the next one could have been DOWN
 
 row 1  day=2024-01-01  close=5
   match 1: TOP=[1] DOWN=[2 3]
@@ -125,10 +128,6 @@ rows 2 3: skipped after match 1 (SKIP PAST LAST ROW)
 
 row 4  day=2024-01-04  close=6
   no match: TOP=[4]
-  no more rows: the next one could have been DOWN
-
-1 match
-closest to another match: TOP=[4];
   no more rows: the next one could have been DOWN
 """
     )

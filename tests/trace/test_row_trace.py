@@ -130,6 +130,9 @@ def test_text() -> None:
         str(trace_rows(FALLS, PRICES, key={"symbol": "A"}))
         == """\
 key symbol='A': 7 rows
+1 match
+closest to another match: TOP=[6] DOWN=[7];
+  no more rows: the next one could have been DOWN
 
 row 1  minute=0  price=5
   no match: TOP=[1]
@@ -147,10 +150,6 @@ row 6  minute=5  price=6
 
 row 7  minute=6  price=5
   no match: TOP=[7]
-  no more rows: the next one could have been DOWN
-
-1 match
-closest to another match: TOP=[6] DOWN=[7];
   no more rows: the next one could have been DOWN"""
     )
 
@@ -162,16 +161,15 @@ def test_text_of_only_dropped() -> None:
         traced.text(only_dropped=True, limit=1)
         == """\
 4 rows
+no matches
+closest to a match: A=[1];
+  row 2 as B: price > A.price + 9 is false (price=6, A.price=5)
 
 row 1  minute=0  price=5
   no match: A=[1]
   row 2 as B: price > A.price + 9 is false (price=6, A.price=5)
 
-... and 1 more row
-
-no matches
-closest to a match: A=[1];
-  row 2 as B: price > A.price + 9 is false (price=6, A.price=5)"""
+... and 1 more row"""
     )
     assert [start.took for start in traced.starts] == [(("A", (1,)),), (("A", (2,)),), (), ()]
 

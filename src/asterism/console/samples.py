@@ -562,13 +562,19 @@ def _traced(
         if rule.sql is not None:
             rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES)
             lines = [("" if outcome is None else outcome.value, line) for outcome, line in rows.lines(limit=MAX_LINES)]
-            return lines, rows.rows.column(number).to_pylist()
+            return _summary_last(lines), rows.rows.column(number).to_pylist()
         assert rule.pattern is not None
         steps = trace(rule.pattern, events, time=time, semantics=semantics)
         lines = [("" if what is None else what.value, line) for what, line in steps.lines(limit=MAX_LINES)]
-        return lines, steps.events.column(number).to_pylist()
+        return _summary_last(lines), steps.events.column(number).to_pylist()
     except AsterismError as error:
         return [("error", str(error))], []
+
+
+def _summary_last(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines of a trace as the page reads them, which shows the summary beside the steps."""
+    end = next((at for at, (_, line) in enumerate(lines) if not line), len(lines))
+    return [*lines[:1], *lines[end:], ("", ""), *lines[1:end]]
 
 
 def _numbers(rule: PatternProcessor, events: pa.Table, keys: pa.Array, time: str | None) -> list[int]:

@@ -78,6 +78,7 @@ class Trace(TraceLines):
         """The lines of :meth:`text`, each with its kind of step, or None for a headline or the summary."""
         key = f"key {key_text(self.key)}: " if self.key else ""
         yield None, f"{key}{counted(self.events.num_rows, 'event')}"
+        yield from ((None, line) for line in self._summary())
         printed = left_out = 0
         for headline, steps in self._moments(only_dropped):
             lines = list(_lines(steps))
@@ -91,8 +92,6 @@ class Trace(TraceLines):
         left_out += sum(number for what, number in self.omitted.items() if what in ENDS or not only_dropped)
         if left_out:
             yield None, f"\n... and {counted(left_out, 'more step')}"
-        yield None, ""
-        yield from ((None, line) for line in self._summary())
 
     def _moments(self, only_dropped: bool) -> Iterator[tuple[str, Sequence[TraceStep]]]:
         for _, group in groupby(self.steps, key=lambda step: (step.event, step.time)):
@@ -321,6 +320,9 @@ def trace(
     >>> pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
     >>> print(trace(pattern, [{"t": 1, "kind": "a"}, {"t": 2, "kind": "x"}], time="t"))
     2 events
+    no matches
+    closest to a match: #1 a=[1] reached a, stage 1 of 2;
+      event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     <BLANKLINE>
     event 1  1  kind='a'
       #1 a=[1] begins; waits for b
@@ -328,10 +330,6 @@ def trace(
     event 2  2  kind='x'
       #1 is dropped: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
       begins no match: kind = 'a' is false (kind='x')
-    <BLANKLINE>
-    no matches
-    closest to a match: #1 a=[1] reached a, stage 1 of 2;
-      event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
     expect_options("trace", arrival, ArrivalOptions)
     with listed(checked(udfs), Purpose.WITHOUT_SPARK):

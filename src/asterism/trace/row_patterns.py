@@ -71,6 +71,7 @@ class RowPatternTrace(TraceLines):
         """The lines of :meth:`text`, each with the outcome of the row, or None for a headline or the summary."""
         key = f"key {key_text(self.key)}: " if self.key else ""
         yield None, f"{key}{counted(self.rows.num_rows, 'row')}"
+        yield from ((None, line) for line in self._summary())
         starts = [
             start
             for start in self.starts
@@ -95,8 +96,6 @@ class RowPatternTrace(TraceLines):
                 yield from ((start.outcome, "  " + line) for line in _lines_of(start))
         if len(few) < len(starts):
             yield None, f"\n... and {counted(len(starts) - len(few), 'more row')}"
-        yield None, ""
-        yield from ((None, line) for line in self._summary())
 
     def _headline(self, number: int) -> str:
         return "  ".join([f"row {number}", *values_text(self.rows, self.columns, number)])
@@ -192,16 +191,15 @@ def trace_rows(
     >>> clause = "ORDER BY ts MEASURES A.ts AS t PATTERN (A D{2} U) DEFINE D AS price < PREV(price), U AS price > 6"
     >>> print(trace_rows(clause, rows).text(only_dropped=True, limit=1))
     4 rows
+    no matches
+    closest to a match: A=[1] D=[2 3];
+      row 4 as U: price > 6 is false (price=6)
     <BLANKLINE>
     row 1  ts=0  price=5
       no match: A=[1] D=[2 3]
       row 4 as U: price > 6 is false (price=6)
     <BLANKLINE>
     ... and 3 more rows
-    <BLANKLINE>
-    no matches
-    closest to a match: A=[1] D=[2 3];
-      row 4 as U: price > 6 is false (price=6)
     """
     if not isinstance(clause, MatchRecognize):
         clause = MatchRecognize(clause)

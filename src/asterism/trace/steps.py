@@ -29,7 +29,8 @@ class TraceLines(View, ABC):
         """The lines of :meth:`text`, each with its kind, or None for a headline or the summary."""
 
     def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
-        """The trace as text.
+        """The trace as text: first the numbers of events and matches and the partial match that was closest to a match, then
+        the steps.
 
         :param limit: the maximum number of lines for steps, or of rows; further ones are counted. None: no maximum
         :param only_dropped: leave out the events that dropped no partial match and completed no match, or the rows that were
