@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import CountTrigger, MatchRecognize, Pattern, timeline
+from asterism import CEP, CountTrigger, KeyedStream, MatchRecognize, Pattern, TumblingWindows, draw, timeline
+from asterism.changes.plan import PlanPart, SavepointPlan
 from asterism.errors import AsterismError
 from asterism.rules.checking.backtest import BacktestReport
 from asterism.text.view import View
@@ -28,6 +29,8 @@ def views() -> dict[str, Any]:
         "clause": MatchRecognize("ORDER BY ts MEASURES A.ts AS t PATTERN (A B+)"),
         "timeline": timeline(found, "k"),
         "trigger": CountTrigger.at_least(3),
+        "policy": draw(TumblingWindows.of(timedelta(seconds=10)), CountTrigger.at_least(3)),
+        "stream": CEP.pattern(KeyedStream(pa.table({"kind": ["a"], "ts": [NOON]}), time="ts"), pattern),
     }
 
 
@@ -61,3 +64,14 @@ def test_a_view_without_a_drawing(tmp_path: Path) -> None:
     with pytest.raises(AsterismError, match="BacktestReport has no drawing") as caught:
         report.save(tmp_path / "report.svg")
     assert caught.value.hint == 'save("report.html")'
+
+
+def test_a_plan_is_a_table() -> None:
+    part = PlanPart("partial matches", "a < b", "c", "dropped", "the stage is gone")
+    page = SavepointPlan({part: 1_200}, ["one note"])._repr_html_()
+    assert page is not None
+    assert (
+        "<td>1,200</td><td>dropped</td><td>partial matches after a &lt; b, waiting for c: the stage is gone</td>"
+        in page
+    )
+    assert page.endswith("<p>one note</p>")

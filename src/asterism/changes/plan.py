@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asterism.errors import StateError
+from asterism.text.html_table import html_table
+from asterism.text.view import View
 
 CONTINUES, DROPPED = "continues", "dropped"
 MERGED = "merged"
@@ -37,7 +40,7 @@ Counts = Counter[PlanPart]
 
 
 @dataclass(frozen=True)
-class SavepointPlan:
+class SavepointPlan(View):
     """What a new definition does to the state in a savepoint.
 
     :ivar counts: how many of each part there are
@@ -76,6 +79,11 @@ class SavepointPlan:
     def __str__(self) -> str:
         lines = [f"{count:>12,}  {part.outcome:<9}  {described(part)}" for part, count in self.rows()]
         return "\n".join([*(lines or ["there is no state"]), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        rows = [[f"{count:,}", part.outcome, described(part)] for part, count in self.rows()]
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return html_table(["count", "outcome", "what"], rows) + notes
 
 
 _SHOWN = 20

@@ -22,6 +22,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.spelling import PythonNames
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import BeginOptions, RunOptions
+from asterism.text.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,9 +53,10 @@ def check_measures(select: Any) -> None:
         expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
 
 
-class PatternStream(Generic[Rows], metaclass=PythonNames):
+class PatternStream(View, Generic[Rows], metaclass=PythonNames):
     """The results of a pattern applied to a stream. They are DataFrames of Spark, or Arrow tables if the events are a table. Each
     of them is a separate query, which reads only the columns that it needs; :meth:`run` writes several outputs from one query.
+    Notebooks draw the pattern.
     """
 
     schema: pa.Schema
@@ -196,6 +198,12 @@ class PatternStream(Generic[Rows], metaclass=PythonNames):
 
         expect(StreamDefinitionError, output, str, "output must be a string", 'show_timeline("timed_out")')
         return timeline(self._single(OutputSpec(_kind(output))), self.stream.keys)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {self.pattern!r}"
+
+    def _repr_svg_(self) -> str:
+        return self.pattern._repr_svg_()
 
     def _repr_html_(self) -> str:
         return self.pattern._repr_html_()

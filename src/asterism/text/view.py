@@ -56,3 +56,12 @@ class View:
             hint = "the name of the file must end with .html, .svg or .txt"
             raise AsterismError(f"{shown(file.name)} is not the name of a view", hint=hint)
         file.write_text(text, encoding="utf-8")
+
+
+class SvgDrawing(str, View):
+    """A drawing as SVG: a string that a notebook draws."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)

@@ -26,6 +26,7 @@ from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
 from asterism.text import svg
 from asterism.text.printable import duration, one_line
+from asterism.text.view import SvgDrawing
 from asterism.windows import triggers
 from asterism.windows.arguments import code
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
@@ -400,7 +401,7 @@ def draw(
     in_order: bool = False,
     value: str = "v",
     **options: Unpack[FiringOptions],
-) -> str:
+) -> SvgDrawing:
     """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
     Each line is a step: ``in 1@3 2@4.5s`` (elements: value and event time; ``a1@3`` has the key a, ``1@3+20s`` a gap),
@@ -412,6 +413,7 @@ def draw(
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
     :param options: ``evictor``, ``closing``, ``on_time``: see :class:`~asterism.windows.spec.FiringOptions`
+    :return: the SVG, as a string that notebooks draw and whose method ``save`` writes a file
     :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses
 
     >>> from asterism.windows.assigners import TumblingWindows
@@ -441,7 +443,7 @@ def draw(
     events = list(play.run(_parsed(steps)))
     if not any(isinstance(event.step, _DrawnElement) for event in events):
         raise StreamDefinitionError("a drawing needs an element", hint=_STEP)
-    return _Drawing(play.operator, events, lateness // timedelta(milliseconds=1)).svg()
+    return SvgDrawing(_Drawing(play.operator, events, lateness // timedelta(milliseconds=1)).svg())
 
 
 class _Drawing:
