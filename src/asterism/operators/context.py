@@ -18,8 +18,8 @@ ON_TIMER = {EVENT: "on_event_time_timer", PROCESSING: "on_processing_time_timer"
 
 
 class Element(dict[str, Any]):
-    """One element. A column is accessed by name (``order["price"]``) or as an attribute (``order.price``); a column with the
-    name of a method of dict, such as ``items``, only by name. A MAP is a dict.
+    """One element. A column is accessed by name (``order["price"]``) or as an attribute (``order.price``). If a method of dict
+    has the name of the column, such as ``items``, use ``order["items"]``. A MAP is a dict.
     """
 
     __slots__ = ()

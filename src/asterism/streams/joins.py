@@ -74,8 +74,8 @@ def interval_join(
         that time. Both bounds belong to the interval.
     :param lower_exclusive: whether the lower bound does not belong to the interval; *upper_exclusive* likewise
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
+        ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
+        or more on a cluster with more cores. Without ``run``, there are 32.
     :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
     :param options: ``how``, ``on`` and ``prefix``: see :class:`~asterism.joins.spec.JoinOptions`
     :raises StreamDefinitionError: a stream has no event time, the keys differ, or two columns have the same name
@@ -167,8 +167,8 @@ def multi_join(
     :param max_rows: the maximum number of rows of a key in the state, of all inputs together. Default: 1,000,000. If a key
         has more, the query fails with a LimitExceededError.
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
+        ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
+        or more on a cluster with more cores. Without ``run``, there are 32.
     :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
     :raises StreamDefinitionError: a stream has no event time, the keys differ, two columns have the same name, or an input has no
         interval with an input before it

@@ -61,8 +61,8 @@ def connect(
     :param inputs: a KeyedStream, DataStream or BroadcastStream for each input; or as keywords:
         ``connect(op, orders=..., payments=...)``
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
+        ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
+        or more on a cluster with more cores. Without ``run``, there are 32.
     :param pages: a fixed number of pages of state per key group, which cannot change either. Default: the number follows the
         size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming): one micro-batch reads all available data, then every input

@@ -93,13 +93,13 @@ def match_recognize(
     """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
 
     :param df: a streaming or a batch DataFrame; or a table, for a query without Spark, as for :class:`asterism.KeyedStream`
-    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or one that has been read. Over a
-        stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
+    :param clause: the text of the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or a
+        :class:`asterism.MatchRecognize`. Over a stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
         interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
     :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
+        ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
+        or more on a cluster with more cores. Without ``run``, there are 32.
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
     :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
         docs/match_recognize_dialects.md

@@ -115,8 +115,8 @@ def window(
         arrive: ``CountTrigger`` fires at once, not when the watermark has advanced. Default: True if the trigger depends only
         on elements and event time. In batch it is always True if there is an event time.
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
-        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32, or one for each core of a
-        cluster; a DataFrame has 32.
+        ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
+        or more on a cluster with more cores. Without ``run``, there are 32.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
     :param options: ``evictor``, ``closing``, ``on_time``, ``session_ids`` and ``pages``: see

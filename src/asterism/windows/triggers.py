@@ -721,8 +721,8 @@ class DeltaTrigger(BuiltIn):
 
 @dataclass(frozen=True, repr=False)
 class PurgingTrigger(BuiltIn):
-    """Ready when its part is. If it is the outermost trigger, each firing drops the elements. Inside another trigger it has
-    no effect, because the mode of the outermost one applies. Created by :meth:`of`.
+    """Fires whenever *trigger* fires, and then drops the elements of the window. Inside another trigger, it does not drop
+    elements, because only the mode of the outermost trigger applies. Created by :meth:`of`.
 
     Equivalent to ``trigger.discarding()``.
 
