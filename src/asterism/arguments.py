@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
@@ -54,6 +55,7 @@ def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what:
     """Refuse a *value* that is not of *kind*; a bool is not a number.
 
     :param what: the argument and its type, as in "a window must be a timedelta"
+    :param hint: what could be written instead; a timedelta in it becomes that of *value*, see :func:`hint_of_duration`
 
     >>> expect(AsterismError, "5", int, "key_groups must be an integer", "key_groups=5")
     Traceback (most recent call last):
@@ -62,7 +64,41 @@ def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what:
       Hint: key_groups=5
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and not _takes_bool(kind)):
-        raise error(f"{what}, not {shown(value)}", hint=hint)
+        raise error(f"{what}, not {shown(value)}", hint=None if hint is None else hint_of_duration(value, hint))
+
+
+_UNITS = {
+    "microseconds": "us|microseconds?",
+    "milliseconds": "ms|millis|milliseconds?",
+    "seconds": "s|secs?|seconds?",
+    "minutes": "m|mins?|minutes?",
+    "hours": "h|hrs?|hours?",
+    "days": "d|days?",
+    "weeks": "w|weeks?",
+}
+_DURATION = re.compile(
+    r"\s*(?:INTERVAL\s+)?'?(\d{1,9}(?:\.\d{1,6})?)'?\s*(?:"
+    + "|".join(f"(?P<{unit}>{spelled})" for unit, spelled in _UNITS.items())
+    + r")\s*",
+    re.IGNORECASE,
+)
+
+
+def hint_of_duration(value: object, hint: str) -> str:
+    """A hint whose first timedelta is the duration that *value* spells in another way; a number is in seconds.
+
+    >>> hint_of_duration("10 minutes", "ttl=timedelta(hours=1)"), hint_of_duration(30, "timedelta(minutes=5)")
+    ('ttl=timedelta(minutes=10)', 'timedelta(seconds=30)')
+    >>> hint_of_duration("soon", "timedelta(minutes=5)")
+    'timedelta(minutes=5)'
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 10**9:
+        meant = f"timedelta(seconds={value})"
+    elif isinstance(value, str) and (spelled := _DURATION.fullmatch(value)) is not None:
+        meant = f"timedelta({spelled.lastgroup}={spelled[1].lstrip('0') or '0'})"
+    else:
+        return hint
+    return re.sub(r"timedelta\([^()]*\)", meant, hint, count=1)
 
 
 def _takes_bool(kind: type | UnionType) -> bool:

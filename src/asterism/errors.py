@@ -315,9 +315,19 @@ class ColumnNotFoundError(ExpressionError):
         names = list(available)
         close = [name for name in names if name.lower() == missing.lower()]
         close = close or difflib.get_close_matches(missing, names, n=3)
-        hint = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
+        hint = (
+            f"did you mean {' or '.join(repr(name) for name in close)}?" if close else _hint_at_quotes(missing, context)
+        )
         context = _shortened(context, 1000)
         return cls(f"unknown column {missing!r:.100}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
+
+
+def _hint_at_quotes(missing: str, context: str) -> str | None:
+    """A hint for a text without quotes, such as ``kind = purchase``."""
+    if re.fullmatch(r"\w{1,60}", missing) is None:
+        return None
+    compared = re.search(rf"(?:[=<>]|\bIN\s*\([^()]*)\s*\b{missing}(?![\w.(])", context, re.IGNORECASE)
+    return None if compared is None else f"a text has quotes: '{missing}'"
 
 
 class ExpressionTypeError(ExpressionError):

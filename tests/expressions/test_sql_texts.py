@@ -57,6 +57,7 @@ CONDITIONS: dict[str, str] = {
     "sql_program_too_deep": "LAST(a.price) > " + "+".join(f"({n} * LAST(a.price)" for n in range(70)) + ")" * 70,
     "sql_unknown_column": "prize > 1",
     "sql_unknown_column_unlike_any": "zzz > 1",
+    "sql_text_without_quotes": "lower(user) = bob",
     "sql_unknown_column_of_stage": "price > LAST(a.prize)",
     "sql_quoted_column_in_other_case": "`PRICE` > 1",
     "sql_unknown_stage": "price > LAST(c.price)",

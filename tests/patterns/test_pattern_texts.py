@@ -86,6 +86,7 @@ PATTERNS: dict[str, Provocation] = {
     "pattern_stage_with_a_line_break": lambda: begin("a\nERROR\x1b[2J").optional().optional(),
     "pattern_times_of_text": lambda: begin().times("2"),  # type: ignore[arg-type]
     "pattern_within_a_number": lambda: begin().within(5),  # type: ignore[arg-type]
+    "pattern_within_a_text": lambda: begin().within("10 minutes"),  # type: ignore[arg-type]
     "pattern_within_of_unknown_kind": lambda: begin().within(SECOND, "FIRST_AND_LAST"),  # type: ignore[arg-type]
     "pattern_within_too_long": lambda: begin().within(timedelta.max),
     "pattern_skip_is_text": lambda: begin().skip_strategy("SKIP_PAST_LAST_EVENT"),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ CONDITIONS = {
     "unknown_variable": "Bb.price > 1",
     "unknown_variable_of_field": "other.point.x > 1",
     "unknown_column": "prize > 1",
+    "text_without_quotes": "name = bob",
     "unknown_column_of_variable": "A.prize > 1",
     "unknown_field": "A.point.y > 1",
     "on_second_line": "price > 1\n    AND prize > 2",

@@ -823,17 +823,11 @@ def _check_depth(pattern: PatternSequence) -> None:
 
 def _check_duration(stage: str, duration: Any) -> None:
     what = f'stage "{stage}": a window must be a timedelta'
-    expect(MalformedPatternError, duration, timedelta, what, _window_hint(duration))
+    expect(MalformedPatternError, duration, timedelta, what, "timedelta(minutes=5)")
     if duration < timedelta(0):
         raise MalformedPatternError(f'stage "{stage}": a window cannot be negative ({duration.total_seconds()} s)')
     if duration > MAX_DURATION:
         raise MalformedPatternError(f'stage "{stage}": a window of {duration.days} days is out of range')
-
-
-def _window_hint(duration: Any) -> str:
-    """The probable intention: a bare number is in seconds."""
-    number = isinstance(duration, int | float) and not isinstance(duration, bool) and 0 < duration < 10**9
-    return f"timedelta(seconds={duration})" if number else "timedelta(minutes=5)"
 
 
 def _skip_hint(given: Any) -> str:

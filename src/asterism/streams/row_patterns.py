@@ -94,8 +94,8 @@ def match_recognize(
 
     :param df: a streaming or a batch DataFrame; or a table, for a query without Spark, as for :class:`asterism.KeyedStream`
     :param clause: the text of the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or a
-        :class:`asterism.MatchRecognize`. Over a stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
-        interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
+        :class:`asterism.MatchRecognize`. Over a stream, ORDER BY begins with the event time: a column of type TIMESTAMP;
+        TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
     :param max_out_of_orderness, idle_after, watermark_by: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,

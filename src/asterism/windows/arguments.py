@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from typing import Any as Value
 
-from asterism.arguments import function_name
+from asterism.arguments import function_name, hint_of_duration
 from asterism.errors import StreamDefinitionError
 
 
@@ -32,7 +32,8 @@ def check_delta(threshold: object, delta: object, where: str) -> None:
 def duration(value: object, where: str, *, zero: bool = False) -> timedelta:
     """Return *value* if it is a positive timedelta; otherwise, raise StreamDefinitionError."""
     if not isinstance(value, timedelta):
-        raise StreamDefinitionError(f"{where} takes a timedelta, not {value!r}", hint="timedelta(seconds=10)")
+        hint = hint_of_duration(value, "timedelta(seconds=10)")
+        raise StreamDefinitionError(f"{where} takes a timedelta, not {value!r}", hint=hint)
     if value < timedelta(0) or (not value and not zero):
         raise StreamDefinitionError(
             f"{where}: the time must {'be 0 or more' if zero else 'be positive'}, not {code(value)}"

@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import shown
+from asterism.arguments import hint_of_duration, shown
 from asterism.columns.arrays import Ints, cast_to, python_values
 from asterism.columns.schemas import type_of
 from asterism.columns.time import END_OF_TIME
@@ -308,9 +308,8 @@ class State(metaclass=PythonNames):
         self.type = type_of(type)
         self.key_type: pa.DataType | None = None
         if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta(0)):
-            raise StreamDefinitionError(
-                f"a state's time to live must be a positive timedelta, not {ttl!r}", hint="ttl=timedelta(hours=1)"
-            )
+            hint = hint_of_duration(ttl, "ttl=timedelta(hours=1)")
+            raise StreamDefinitionError(f"a state's time to live must be a positive timedelta, not {ttl!r}", hint=hint)
         if not isinstance(update_type, str) or update_type not in UPDATE_TYPES:
             raise StreamDefinitionError(
                 f'the update_type of a state must be "{ON_CREATE_AND_WRITE}" or "{ON_READ_AND_WRITE}", not {shown(update_type)}'

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.arguments import described
+from asterism.arguments import described, hint_of_duration
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.routines.user_functions import Purpose, UserFunctions, checked
 from asterism.patterns.semantics import Semantics
@@ -154,7 +154,8 @@ def checked_interval(interval: timedelta) -> timedelta:
     """
     if not isinstance(interval, timedelta):
         raise PatternProcessorError(
-            f"an interval must be a timedelta, not {interval!r:.60}", hint="timedelta(seconds=5)"
+            f"an interval must be a timedelta, not {interval!r:.60}",
+            hint=hint_of_duration(interval, "timedelta(seconds=5)"),
         )
     if not timedelta(0) < interval <= MAX_INTERVAL:
         raise PatternProcessorError(
