@@ -51,8 +51,8 @@ def doctor(spark: bool) -> None:
     failed = 0
     for name, check in _checks(spark):
         try:
-            with status_line(f"checking: {name}"):
-                description = check()
+            with status_line(f"checking: {name}") as show:
+                description = check(show)
         except CheckFailedError as problem:
             failed += 1
             click.echo(f"FAILED  {name}: {problem}\n        {problem.advice}")
@@ -64,13 +64,14 @@ def doctor(spark: bool) -> None:
     click.echo("queries can run on this machine")
 
 
-def _checks(spark: bool) -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "Python", _python
-    yield "packages", _packages
-    yield "Java", _java
-    yield "compiled code", _compiled_code
-    yield "temporary files", _temporary_files
-    yield "Python of Spark's workers", _python_of_workers
+def _checks(spark: bool) -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
+    """The checks by name. Each gets a function that shows what it is doing."""
+    yield "Python", lambda _: _python()
+    yield "packages", lambda _: _packages()
+    yield "Java", lambda _: _java()
+    yield "compiled code", lambda _: _compiled_code()
+    yield "temporary files", lambda _: _temporary_files()
+    yield "Python of Spark's workers", lambda _: _python_of_workers()
     if spark:
         yield "a query", _query
 
@@ -169,15 +170,17 @@ def _output_of(command: list[str], advice: str) -> str:
     return written
 
 
-def _query() -> str:
+def _query(show: Callable[[str], None]) -> str:
     begun = time.monotonic()
     name = "Spark"
     try:
+        show("checking a query, step 1 of 3: starting Spark")
         with temporary_folder() as folder, local_spark(_QUICK) as spark:
             took = [f"{name} {spark.version} started in {time.monotonic() - begun:.0f} s"]
             (folder / "events.json").write_text(_EVENTS, "utf-8")
             for name, reader in (("a table", spark.read), ("a stream", spark.readStream)):
                 begun = time.monotonic()
+                show(f"checking a query, step {len(took) + 1} of 3: a pattern over {name}")
                 events = reader.schema("ts BIGINT, kind STRING").json(f"{folder}/*.json")
                 _find(events, str(folder / "checkpoint"))
                 took.append(f"{name} took {time.monotonic() - begun:.0f} s")

@@ -25,6 +25,7 @@ from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, sorted_arrival, watermark_of_table
 from asterism.operators.sink_functions import Sink, check_columns_of_sink, sink_of_output
 from asterism.operators.state.state_store import MemoryStore
+from asterism.text.progress import report
 
 Outputs = dict[str, pa.Table]
 """The rows of each output."""
@@ -121,6 +122,7 @@ def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequ
             ):
                 for result in operator.slices(store, arrivals, moment):
                     _add(rows, result.outputs)
+            report(stop, len(groups), "events")
         return {name: pa.concat_tables(tables) for name, tables in rows.items()}
 
     schemas = {EVENTS: prepared.append(pa.field(KEY_HASH, pa.int64()))}

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from asterism.cli.common.terminal import first_paragraph, stderr
+from asterism.cli.common.terminal import first_paragraph, status_line
 from asterism.errors import StreamDefinitionError
 from asterism.text.printable import quoted_name
 
@@ -36,12 +34,10 @@ def local_spark(settings: Mapping[str, str] | None = None) -> Iterator[SparkSess
     spark = SparkSession.getActiveSession()
     is_new = spark is None
     if spark is None:
-        if stderr().is_terminal:
-            click.echo("starting Spark", err=True)
         builder = SparkSession.builder.master("local[*]").appName("asterism")
         for key, value in {**_SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)
-        with _quiet_stderr():
+        with status_line("starting Spark"), _quiet_stderr():
             spark = builder.getOrCreate()
     try:
         with _no_logging():

@@ -9,10 +9,11 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 import click
 
@@ -182,6 +183,7 @@ table_option = click.option(
 
 SLOW = 3.0
 """Seconds after which a message explains a slow start. A compiled kernel is loaded within one second."""
+_BETWEEN_NOTICES = 10.0
 
 
 def stderr() -> Console:
@@ -192,13 +194,45 @@ def stderr() -> Console:
 
 @contextmanager
 def notice_if_slow(text: str) -> Iterator[None]:
-    timer = threading.Timer(SLOW, click.echo, [text], {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
+    with _notices(text):
         yield
-    finally:
-        timer.cancel()
+
+
+@contextmanager
+def _notices(text: str) -> Iterator[Callable[[str], None]]:
+    """Print on standard error what a command does, if it takes longer than three seconds, and then every ten seconds if this has
+    changed.
+    """
+    current, ended = [text], threading.Event()
+
+    def print_notices(file: TextIO) -> None:
+        printed, seconds = "", SLOW
+        while not ended.wait(seconds):
+            if printed != current[0]:
+                printed = current[0]
+                click.echo(printed, file=file)
+            seconds = _BETWEEN_NOTICES
+
+    with _standard_error() as file:
+        thread = threading.Thread(target=print_notices, args=(file,), daemon=True)
+        thread.start()
+        try:
+            yield lambda changed: current.__setitem__(0, changed)
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextmanager
+def _standard_error() -> Iterator[TextIO]:
+    """Standard error as it is now. It is redirected while Spark starts."""
+    try:
+        copy = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):  # it is not a file
+        yield sys.stderr
+        return
+    with os.fdopen(copy, "w", encoding="utf-8") as file:
+        yield file
 
 
 class Duration(click.ParamType[timedelta]):
@@ -222,9 +256,37 @@ class Duration(click.ParamType[timedelta]):
 MATCHING = "matching (the first time on a machine, this compiles the kernel)"
 
 
-def status_line(text: str) -> AbstractContextManager[Any]:
-    console = stderr()
-    return console.status(text) if console.is_terminal else nullcontext()
+_line: ContextVar[Callable[[str], None] | None] = ContextVar("_line", default=None)
+"""Changes the text of the status line that is shown."""
+
+
+@contextmanager
+def status_line(text: str) -> Iterator[Callable[[str], None]]:
+    """Show on standard error what a command does, with the seconds that it has taken; if that is not a terminal, what takes
+    longer than three seconds. Inside the block, the function changes the text. A line inside another one changes its text.
+    """
+    if (outer := _line.get()) is not None:
+        outer(text)
+        yield outer
+        return
+    with _terminal_line(text) if stderr().is_terminal else _notices(text) as show:
+        token = _line.set(show)
+        try:
+            yield show
+        finally:
+            _line.reset(token)
+
+
+@contextmanager
+def _terminal_line(text: str) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with _standard_error() as file:
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=file, force_terminal=True), transient=True) as line:
+            task = line.add_task(text, total=None)
+            yield lambda changed: line.update(task, description=changed)
 
 
 time_option = click.option(

@@ -27,6 +27,7 @@ from asterism.cli.common.terminal import (
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
+from asterism.text.progress import showing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,16 +139,18 @@ def _report(
     from asterism.discovery.sources.lookup_sources import lookups_of
     from asterism.streams.keyed_stream import KeyedStream
 
-    with local_spark() if spark else nullcontext() as session, status_line(MATCHING):
+    with local_spark() if spark else nullcontext() as session, status_line("reading the events") as show:
         events = history_table(inputs, time) if session is None else history_frame(session, inputs, time)
-        return CEP.backtest(
-            KeyedStream(events, key=keys, time=time),
-            rules,
-            others,
-            lookups=lookups_of(lookups),
-            semantics=Semantics(semantics),
-            **more,
-        )
+        show(MATCHING)
+        with showing(lambda progress: show(f"matching: {progress}")):
+            return CEP.backtest(
+                KeyedStream(events, key=keys, time=time),
+                rules,
+                others,
+                lookups=lookups_of(lookups),
+                semantics=Semantics(semantics),
+                **more,
+            )
 
 
 def history_table(paths: Sequence[Path], time: str | None) -> pa.Table:
