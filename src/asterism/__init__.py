@@ -1,4 +1,8 @@
-"""Complex event processing for Apache Spark."""
+"""Complex event processing over tables and streams, in this process and on Apache Spark.
+
+Begin with KeyedStream, Pattern and CEP. Docstrings and messages name pages of the documentation, such as
+docs/limits.md: ``asterism docs limits`` shows this page, and ``asterism docs`` lists all of them.
+"""
 
 from __future__ import annotations
 

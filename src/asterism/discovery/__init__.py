@@ -1,4 +1,4 @@
-"""Sources of pattern processors: files, databases, topics of Kafka and HTTP. ``docs/rules.md`` describes how to use them.
+"""Sources of pattern processors: files, databases, topics of Kafka and HTTP. ``docs/rules/sources.md`` describes how to use them.
 
 Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways to find updates that it lists.
 """

@@ -103,7 +103,7 @@ class KafkaPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     The set is what the topic has at the beginning of a poll, and what is added until nothing is added for a fifth of a second.
     Records of transactions are read when these are committed. A record that cannot be read is refused without affecting
     others, and its processors stay in force. If several keys have the same id, the first one that had it counts. The rows of
-    templates can be in a second topic, ``<topic>_rows``, see ``docs/rules.md``. Needs the extra ``kafka``.
+    templates can be in a second topic, ``<topic>_rows``, see ``docs/rules/sources.md``. Needs the extra ``kafka``.
 
     >>> KafkaPatternProcessorDiscovererFactory("broker:9092", "rules", options={"sasl.password": "secret"})
     KafkaPatternProcessorDiscovererFactory('broker:9092', 'rules', options=['sasl.password'])

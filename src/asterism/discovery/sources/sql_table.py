@@ -65,7 +65,7 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
 
     Of several versions of an id, the highest enabled one counts, and before it lower ones with earlier timestamps. The same
     holds for its shadows. A row that cannot be used is refused without affecting others. The rows of templates can be in a second
-    table, ``<table>_rows``, see ``docs/rules.md``.
+    table, ``<table>_rows``, see ``docs/rules/sources.md``.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
     SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
@@ -118,7 +118,7 @@ _CHARACTERS, _COLLATION = "utf8mb4", "utf8mb4_bin"
 
 
 def rule_table(name: str) -> sa.Table:
-    """The table of rules; ``docs/rules.md`` describes its columns."""
+    """The table of rules; ``docs/rules/sources.md`` describes its columns."""
     schema, table = split_name(name)
     return sa.Table(
         table,

@@ -1,4 +1,4 @@
-"""Templates: one rule with a table of parameters, of which each row gives a rule. ``docs/rules.md`` describes the format.
+"""Templates: one rule with a table of parameters, of which each row gives a rule. ``docs/rules/writing.md`` describes the format.
 
 A parameter is written ``:name``. In SQL it is replaced by a literal, and only where it is a separate token: not in strings, in
 quoted names or in comments. The tokens around it stay the same for any value, so a value cannot change the structure of an

@@ -1,4 +1,4 @@
-"""The tests of a rule, as they are written beside it. ``docs/rules.md`` describes the format; queries ignore them."""
+"""The tests of a rule, as they are written beside it. ``docs/rules/trying.md`` describes the format; queries ignore them."""
 
 from __future__ import annotations
 

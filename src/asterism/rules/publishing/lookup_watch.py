@@ -81,7 +81,7 @@ class Lookup:
     :param interval: how often to look for changes
     :raises PatternProcessorError: an argument is invalid
 
-    docs/rules.md has a runnable example.
+    docs/rules/lookups.md has a runnable example.
     """
 
     source: Any
