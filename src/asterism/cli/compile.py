@@ -12,7 +12,7 @@ KINDS = ("patterns", "rules", "windows", "row_patterns")
 @click.command(name="compile")
 @click.argument("kinds", nargs=-1, type=click.Choice(KINDS))
 def compile_(kinds: tuple[str, ...]) -> None:
-    """Compile the kernels for this machine, so that no query has to: of all kinds of operators, or of some.
+    """Compile the kernels for this machine, of all kinds of operators or of some. Queries then start faster.
 
     The compiled code is stored beside the package if it is writable, or else in the user's cache folder; NUMBA_CACHE_DIR names
     another folder. Run it when a container image is built, on the type of processor on which the image will run.

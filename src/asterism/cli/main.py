@@ -29,7 +29,7 @@ from asterism.cli.validate import validate
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="asterism")
 def main() -> None:
-    """Complex event processing on Apache Spark."""
+    """Complex event processing over tables and streams, in this process and on Apache Spark."""
 
 
 for command in (

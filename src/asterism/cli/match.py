@@ -103,7 +103,7 @@ def match(
     stream: bool,
     **options: Any,
 ) -> None:
-    """Match a pattern in files of events, without Spark unless --spark or --stream says so.
+    """Match a pattern in files of events. Spark is used only with --spark or --stream.
 
     PATTERN is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules. A rule has its own key and
     measures, and the same matches as in a query with rules. Its timestamp is ignored, and its function is not called. PATTERN can

@@ -67,7 +67,7 @@ def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int 
 @click.argument("savepoint")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest without the definition of the state.")
 def show(savepoint: str, as_json: bool) -> None:
-    """Show what SAVEPOINT contains. Its rows can be read by anything that reads Parquet."""
+    """Show what SAVEPOINT contains. Every program that reads Parquet can read its rows."""
     from asterism.files.file_systems import opened, read_whole
     from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
 
@@ -92,8 +92,8 @@ def show(savepoint: str, as_json: bool) -> None:
 @click.argument("after")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def diff(before: str, after: str, as_json: bool) -> None:
-    """Show what distinguishes the savepoint AFTER from BEFORE: positions, watermarks, the definition, rules, and the keys whose
-    state is new, removed or changed.
+    """Show the differences between the savepoints BEFORE and AFTER: positions, watermarks, the definition, rules, and the keys
+    whose state is new, removed or changed.
     """
     from asterism.spark.savepoints.comparing import diff_savepoints
 

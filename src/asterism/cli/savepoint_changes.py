@@ -66,7 +66,7 @@ def forget(
     operator_id: int | None,
     as_json: bool,
 ) -> None:
-    """Remove all that belongs to some keys, such as a customer who must be forgotten.
+    """Remove the state of some keys, such as those of a customer who must be forgotten.
 
     With TARGET, SOURCE is a savepoint, and TARGET the new one. Without, SOURCE is the checkpoint of a stopped query, which is
     changed in place: the query continues with the same location. If the command is interrupted, the query continues as before; or

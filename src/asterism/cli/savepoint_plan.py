@@ -35,7 +35,7 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--select", "measures", multiple=True,
-            help="A measure that the query will have; can be repeated. What lacks a column of it is dropped.",
+            help="A measure that the query will have; can be repeated. Parts of the state that lack a column of it are dropped.",
         ),
         click.option(
             "--operator-id", type=click.IntRange(0),
@@ -52,8 +52,8 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("savepoint")
 @_definition
 def plan(savepoint: str, **options: Any) -> None:
-    """Show what becomes of the state in SAVEPOINT with another DEFINITION: which partial matches continue, and which are
-    dropped, and why. Nothing is written.
+    """Show the effect of another DEFINITION on the state in SAVEPOINT: which partial matches continue, and which are dropped, and
+    why. Nothing is written.
 
     DEFINITION is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules.
     """

@@ -540,7 +540,7 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
 @click.argument("checkpoint")
 @click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
 def unkill(checkpoint: str, names: Sequence[str]) -> None:
-    """Admit killed rules again: with their next version, or after they are disabled and enabled in their source."""
+    """Re-enable killed rules: with their next version, or after they are disabled and enabled in their source."""
     with errors_explained():
         from asterism.rules.sets import kill_list
 
