@@ -73,6 +73,13 @@ class CEP(metaclass=PythonNames):
     ) -> PatternStream[Any]:
         """Match *pattern* in *stream*.
 
+        >>> from asterism import KeyedStream, Pattern
+        >>> events = [{"user": "ann", "ts": 1000, "kind": "cart"}, {"user": "ann", "ts": 2000, "kind": "buy"}]
+        >>> stream = KeyedStream(pa.Table.from_pylist(events), key="user", time="ts")
+        >>> pattern = Pattern.begin("cart").where("kind = 'cart'").next("buy").where("kind = 'buy'")
+        >>> CEP.pattern(stream, pattern).select("buy.ts - cart.ts AS took").to_pylist()
+        [{'user': 'ann', 'took': 1000}]
+
         :param semantics: the semantics of this library, or exactly those of Flink
         :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
             ``run`` keeps the number of the checkpoint. For a new checkpoint, it chooses four for each stateful task, at most 32,
@@ -90,7 +97,7 @@ class CEP(metaclass=PythonNames):
 
         Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
-        Runnable examples: README.md (batch) and docs/streaming.md.
+        More examples: docs/tables.md, docs/streaming.md and docs/live.md.
         """
         check_stream(stream, key_groups, drain)
         check_pattern(pattern)
@@ -220,7 +227,7 @@ class CEP(metaclass=PythonNames):
         :raises PatternProcessorError: the rules cannot be read
         :raises StreamDefinitionError: an argument is invalid
 
-        docs/rules.md has a runnable example.
+        docs/rules/trying.md has a runnable example.
         """
         check_stream(stream, key_groups)
         backtest: Backtest[Any] = module_of(stream.host, _PATTERNS).backtest(

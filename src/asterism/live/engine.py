@@ -233,7 +233,7 @@ class LiveEngine:
                 yield rows
 
     async def astream(self, batches: Any) -> AsyncIterator[Rows]:
-        """As :meth:`stream`, for ``async for``: batches are processed in another thread, so that the event loop goes on.
+        """As :meth:`stream`, for ``async for``: batches are processed in another thread, which does not block the event loop.
         Timers in processing time fire while no batch comes. If the task is cancelled while a batch is processed, the batch has no
         effect, since nobody gets its rows.
 

@@ -65,6 +65,14 @@ def interval_join(
 ) -> JoinedStream[Rows]:
     """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
 
+    >>> import pyarrow as pa
+    >>> from asterism import KeyedStream
+    >>> orders = KeyedStream(pa.table({"id": [1, 2], "ts": [1000, 2000]}), key="id", time="ts")
+    >>> payments = KeyedStream(pa.table({"id": [1], "paid": [31000]}), key="id", time="paid")
+    >>> paid = interval_join(orders, payments, (timedelta(0), timedelta(minutes=1)))
+    >>> paid.results.select(["id", "ts", "paid"]).to_pylist()
+    [{'id': 1, 'ts': 1000, 'paid': 31000}]
+
     A pair is emitted when the watermark has passed both rows. A row that joins nothing is emitted (``left``, ``right``, ``full``,
     ``left_anti``) when the watermark has passed its interval.
 

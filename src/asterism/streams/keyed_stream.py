@@ -33,6 +33,11 @@ MAX_DURATION = timedelta(days=FAR // DAY - 1)
 class KeyedStream(Generic[Events], metaclass=PythonNames):
     """Events with their key and their event time.
 
+    >>> import pyarrow as pa
+    >>> events = pa.table({"user": ["ann", "bob"], "ts": [1000, 2000], "kind": ["cart", "buy"]})
+    >>> KeyedStream(events, key="user", time="ts").keys
+    ['user']
+
     :param df: the events. A streaming or a batch DataFrame of Spark; or a table, for queries in this process, without Spark
         (docs/tables.md): an object with Arrow's C stream interface (``__arrow_c_stream__``), such as a pyarrow table or reader, a
         DataFrame of Polars or pandas, a relation of DuckDB; or the path of a CSV, JSON lines or Parquet file, or of a folder of

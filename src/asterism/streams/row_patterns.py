@@ -92,6 +92,12 @@ def match_recognize(
 ) -> RowPatternStream[Any]:
     """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
 
+    >>> import pyarrow as pa
+    >>> prices = pa.table({"ts": [1000, 2000, 3000], "price": [5, 4, 6]})
+    >>> clause = "ORDER BY ts MEASURES B.price AS low PATTERN (A B) DEFINE B AS price < A.price"
+    >>> match_recognize(prices, clause).matches.to_pylist()
+    [{'low': 4}]
+
     :param df: a streaming or a batch DataFrame; or a table, for a query without Spark, as for :class:`asterism.KeyedStream`
     :param clause: the text of the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or a
         :class:`asterism.MatchRecognize`. Over a stream, ORDER BY begins with the event time: a column of type TIMESTAMP;

@@ -101,6 +101,13 @@ def window(
 ) -> WindowedStream[Any]:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
+    >>> import pyarrow as pa
+    >>> from asterism import KeyedStream, TumblingWindows
+    >>> sales = KeyedStream(pa.table({"ts": [1000, 2000, 61000], "price": [5, 4, 6]}), time="ts")
+    >>> minutes = window(sales, TumblingWindows.of(timedelta(minutes=1)))
+    >>> minutes.aggregate("sum(price) AS total").select(["window_start", "total"]).to_pylist()
+    [{'window_start': 0, 'total': 9}, {'window_start': 60000, 'total': 6}]
+
     In processing time, a window fires in the first micro-batch that begins after the window is due, even without new data.
     The delay is at most one trigger interval, or one micro-batch if that takes longer. In batch, processing time is constant:
     the time at which the result was requested.

@@ -1,5 +1,5 @@
-"""The REST interface of rules, which the endpoint of a query and the console have in common. ``docs/rules/sources.md`` has a table
-of the requests.
+"""The REST interface of rules, which the endpoint of a query and the console have in common. ``docs/rules/sources.md`` lists
+the requests.
 
 See docs/decisions/0108.
 """
