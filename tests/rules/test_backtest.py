@@ -87,7 +87,7 @@ def test_conditions_on_the_summary() -> None:
     ("expression", "message"),
     [
         ("removed > 0", "unknown column 'removed'"),
-        ("matches", "a condition must be BOOLEAN, this one is BIGINT"),
+        ("matches", "a condition must be BOOLEAN, not BIGINT"),
         ("matches >", "the expression is incomplete"),
         ("__import__('os').system('true')", ""),
         ("(SELECT 1) = 1", ""),

@@ -213,7 +213,7 @@ class Translator:
             hint = "strings are compared by bytes: lower(...)" if "collate" in kind else "CAST it to another type"
             return UnsupportedError(f"{what} is of type {kind}, which is not supported in SQL", hint)
         quoted = quoted_name(node.name)
-        hint = f"compute what is needed of it in another column before: CAST({quoted} AS ...), {quoted} IS NULL"
+        hint = f"compute the needed part in another column first: CAST({quoted} AS ...), {quoted} IS NULL"
         if "collate" in kind:
             hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"
         return UnsupportedError(f"{what} is of type {kind}, which is not supported in SQL", hint)

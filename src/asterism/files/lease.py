@@ -280,7 +280,7 @@ class Lease:
             f"{self.purpose} was taken over by another query",
             f"This process did not renew its lease for {self.expiry:g} seconds, for example because it was paused. "
             f"The checkpoint is now used by {self._described(claim)}.",
-            "this query writes nothing more; stop the other one first if this one is to continue",
+            "this query has stopped writing; to continue it, stop the other one first",
         )
 
 

@@ -59,7 +59,7 @@ def bound_condition(text: str, schema: pa.Schema, inputs: Mapping[str, str]) -> 
         condition.add(scope.resolve(parse(text, names=replace(scope.names(), inputs=inputs)), text), text)
     kind = condition.types[0]
     if kind != pa.bool_():
-        raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", text)
+        raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, not {name_of(kind)}", text)
     return condition
 
 

@@ -236,7 +236,7 @@ class BoundPattern:
 
     def _check_boolean(self, part: exp.Expr, data_type: pa.DataType, text: str) -> None:
         if kind_of(data_type) is not ValueKind.BOOL and not isinstance(part, exp.Null):
-            raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(data_type)}", text)
+            raise ExpressionTypeError.at(f"a condition must be BOOLEAN, not {type_name(data_type)}", text)
 
     def _bit(self, source: int | PythonCondition) -> int:
         if source not in self.bit_sources:

@@ -90,7 +90,7 @@ def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Ins
     translator = StageTranslator(programs.scope.schema, programs.vectorized.zone, text)
     value = translator.translate(node)
     if value.type not in (BOOLEAN, NULL):
-        raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {name_of(value.type)}", text)
+        raise ExpressionTypeError.at(f"a condition must be BOOLEAN, not {name_of(value.type)}", text)
     try:
         code = _Emitter(programs, translator).program(value)
     except (UnsupportedError, ExpressionError):

@@ -366,7 +366,7 @@ class _GraphReader(Generic[P]):
             return kind, Contiguity.STRICT if kind is Combining.ANY_OF else Contiguity.SKIP_TILL_NEXT
         if kind is Combining.ANY_OF:
             raise between.fail(
-                "nothing lies between alternatives", "the edge to the node has the contiguity before them"
+                "alternatives have no edges between them", "the edge to the node has the contiguity before them"
             )
         names = [Contiguity.STRICT.value, Contiguity.SKIP_TILL_NEXT.value]
         return kind, Contiguity(between.one_of(names, "consuming strategy"))
@@ -436,7 +436,7 @@ class _GraphReader(Generic[P]):
         if not begins:
             self._note(at.fail("the edges form a cycle"))
         elif len(begins) > 1:
-            self._note(at.fail(f"a graph must have exactly one first node, this one has {len(begins):,}"))
+            self._note(at.fail(f"a graph must have exactly one first node, not {len(begins):,}"))
         elif len(chain) < len(nodes):
             self._note(at.fail("the edges do not form a single chain of all nodes"))
         for source, edge in absences:

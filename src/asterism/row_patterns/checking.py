@@ -240,7 +240,7 @@ def _names(clause: Clause) -> dict[str, frozenset[str]]:
         if name in defined:
             _fail(clause, f"{quoted(name)} is defined twice", definition.start)
         if name not in clause.variables:
-            what = "a subset, which has no condition of its own" if name in names else "not a variable of the pattern"
+            what = "a subset, which has no condition" if name in names else "not a variable of the pattern"
             _fail(clause, f"{quoted(name)} is {what}", definition.start, f"variables: {', '.join(clause.variables)}")
         defined.add(name)
     skip = clause.skip

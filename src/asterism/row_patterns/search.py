@@ -488,7 +488,7 @@ class MatchSearch:
         return LimitExceededError(
             f"more than {self._state.max_rows:,} rows of a partition wait for the end of a match (max_rows)",
             f"The first of them: {place}" if place else None,
-            "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to go on with the next row",
+            "WITHIN, or a pattern whose matches end; a larger max_rows; or on_limit='drop', to continue with the next row",
         )
 
     def _no_row_to_skip_to(self, match: Ints, absent: bool) -> SkipStrategyError:
@@ -499,7 +499,7 @@ class MatchSearch:
         )
         key = self._shown_keys(int(match[k.START]))
         return SkipStrategyError(
-            f"AFTER MATCH SKIP {skip.to.value} {name}: cannot go on after match {match[k.NUMBER]}, because {problem}",
+            f"AFTER MATCH SKIP {skip.to.value} {name}: cannot continue after match {match[k.NUMBER]}, because {problem}",
             f"Partition: {key}" if key else None,
             "AFTER MATCH SKIP PAST LAST ROW, or TO NEXT ROW",
         )

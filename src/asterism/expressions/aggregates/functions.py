@@ -72,7 +72,7 @@ def _integer(source: str, *pieces: pa.Array) -> pa.Array:
     low, high = (filled(piece).astype(np.int64) for piece in pieces)
     if np.any(high != high.astype(np.int32)):
         raise EvaluationFailedError(
-            f"{source}: the sum does not fit into BIGINT", None, "CAST what is added AS DECIMAL(20,0)"
+            f"{source}: the sum does not fit into BIGINT", None, "CAST the summands AS DECIMAL(20,0)"
         )
     return nullable((high << 32) | low, where_valid(pieces[1]))
 

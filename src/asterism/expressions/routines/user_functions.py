@@ -92,7 +92,7 @@ class Purpose(StrEnum):
         "in a query, Spark evaluates what reads a single event, also functions of the session; without Spark, hand such a"
         " function over, udfs={name: function}, or give its value as a column of the events"
     )
-    TABLES = "without Spark there are no others: compute the value before, as a column of the table"
+    TABLES = "without Spark, there are only these: compute the value first, as a column of the table"
     CHECKED = "a function of the query is declared by its name and the type of its result: --udf haversine:double"
 
 

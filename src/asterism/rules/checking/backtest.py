@@ -319,7 +319,7 @@ def _condition(expression: str, schema: pa.Schema) -> Vectorized:
     condition.add(Scope(schema).resolve(parse(expression), expression), expression)
     if condition.types[0] != pa.bool_():
         raise ExpressionTypeError.at(
-            f"a condition must be BOOLEAN, this one is {name_of(condition.types[0])}", expression, hint="matches > 1000"
+            f"a condition must be BOOLEAN, not {name_of(condition.types[0])}", expression, hint="matches > 1000"
         )
     return condition
 

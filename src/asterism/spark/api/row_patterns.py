@@ -63,8 +63,8 @@ _PROCESSING_TIME = internal("processing_time")
 """A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
 _AS_ARGUMENT = (
-    "Spark computes what reads a single row, also as an argument: LAST(f(A.x)) instead of f(LAST(A.x)); of several rows, DEFINE"
-    " takes the functions of docs/sql.md"
+    "Spark computes an expression over a single row, also as an argument: LAST(f(A.x)) instead of f(LAST(A.x)); of several rows,"
+    " DEFINE takes the functions of docs/sql.md"
 )
 
 

@@ -30,7 +30,7 @@ from asterism.streams.joins import BuildJoin
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.run_options import RunOptions
 
-_OF_ONE_SIDE = "Spark computes what reads the columns of one side: f(x) > other_y instead of f(x, other_y)"
+_OF_ONE_SIDE = "Spark computes an expression over the columns of one side: f(x) > other_y instead of f(x, other_y)"
 
 
 def hosted_join(

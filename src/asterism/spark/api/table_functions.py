@@ -200,7 +200,7 @@ class _CallReader:
         if around >= 1 and around == at - 1 and word_of(self.tokens[around - 1]) == "TABLE":
             first, last = around - 1, close + 1
             if self.statement.closed_at.get(around) != last:
-                raise self._error("TABLE(...) around a table function has nothing else", last, _CALL)
+                raise self._error("TABLE(...) around a table function must contain nothing else", last, _CALL)
         self.at = at + 2
         arguments = []
         while self.at < close:

@@ -47,8 +47,8 @@ Built = TypeVar("Built")
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 UNKNOWN_FUNCTION = "unknown function "
 _AS_ARGUMENT = (
-    "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x)); of several events,"
-    " conditions take the functions of docs/sql.md, or are in Python: IterativeCondition"
+    "Spark computes an expression over a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x)); of several"
+    " events, conditions take the functions of docs/sql.md, or are in Python: IterativeCondition"
 )
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")

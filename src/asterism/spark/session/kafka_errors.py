@@ -26,9 +26,9 @@ _DELETED = re.compile(
     r"(?:Cannot find initial offsets for partitions|Partitions) (?P<partitions>.+?)(?: have been deleted|\. They may)"
 )
 _HINT = (
-    "to go on without them, set the option failOnDataLoss=false of the source: the query continues with the records that are"
-    " there, and matches that need the others are lost. To compute all results anew from what the topic has, use a new checkpoint"
-    " with startingOffsets=earliest. To prevent it, keep records longer (retention.ms) than the query may be down"
+    "to continue without them, set the option failOnDataLoss=false of the source: the query continues with the records that are"
+    " there, and matches that need the others are lost. To compute all results again from the records in the topic, use a new"
+    " checkpoint with startingOffsets=earliest. To prevent it, keep records longer (retention.ms) than the query may be down"
 )
 _ENDED = r"terminated with exception: org\.apache\.kafka\.common\.errors\."
 _REFUSED = re.compile(
