@@ -122,7 +122,7 @@ def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequ
             ):
                 for result in operator.slices(store, arrivals, moment):
                     _add(rows, result.outputs)
-            report(stop, len(groups), "events")
+            report(stop, len(groups), "events that the rules can use")
         return {name: pa.concat_tables(tables) for name, tables in rows.items()}
 
     schemas = {EVENTS: prepared.append(pa.field(KEY_HASH, pa.int64()))}
