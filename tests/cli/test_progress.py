@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from asterism import CEP, KeyedStream, Pattern, PatternProcessor
 from asterism.cli.common import terminal
 from asterism.cli.common.terminal import status_line
-from asterism.spark.session import first_batch
 from asterism.text.progress import showing
 
 
@@ -70,32 +68,3 @@ def test_a_backtest_says_how_far_it_is() -> None:
     assert all(re.fullmatch(r"\d+ of 400 events that the rules can use", text) for text in shown)
     assert shown[-1] == "400 of 400 events that the rules can use"
     assert len(shown) > 5
-
-
-class _Query:
-    """A query whose first micro-batch ends when it has been asked for the third time."""
-
-    name, lastProgress = "carts", None  # noqa: N815
-    status = {"message": "Processing new data"}  # noqa: RUF012
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802
-        self.asked += 1
-        if self.asked == 3:
-            self.lastProgress: Any = object()
-        return False
-
-
-def test_the_first_micro_batch_says_that_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    first_batch._show(_Query())  # type: ignore[arg-type]
-    lines = capsys.readouterr().err.replace("\r\x1b[K", "").splitlines()
-    assert len(lines) == 2
-    assert re.fullmatch(
-        r"asterism: the first micro-batch of carts has run for \d+ s \(processing new data\)\. "
-        r"It starts Python processes and loads compiled code; later ones are faster\.",
-        lines[0],
-    )
-    first_batch.show_first_batch(_Query())  # type: ignore[arg-type]
-    assert capsys.readouterr().err == ""

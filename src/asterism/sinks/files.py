@@ -91,8 +91,7 @@ class FileSink:
         files = df.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
             ((last, other),) = (
-                # Of a single path that does not exist, Spark would log this, with a stack trace.
-                files.load([self.path, self.path])
+                files.load(self.path)
                 .selectExpr(
                     f"max(CAST(nullif({number}, '') AS BIGINT)) AS last",
                     f"min(path) FILTER (WHERE {number} = '') AS other",

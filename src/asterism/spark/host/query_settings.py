@@ -30,7 +30,6 @@ from pyspark.sql.utils import is_remote
 from asterism.spark.host import versions
 from asterism.spark.host.control_source import renamed
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
-from asterism.spark.session.first_batch import show_first_batch
 from asterism.spark.session.leases import checked, leased, options_of_source, unprotected
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
@@ -50,8 +49,6 @@ _SECONDS = 0.005
 """Between two checks of a query."""
 _CHECKPOINT = "checkpointLocation"
 _PLAN_CACHE = "spark.connect.session.planCache.enabled"
-_ADAPTIVE = "spark.sql.adaptive.enabled"
-"""Spark turns it off in each streaming query, and warns of it if it is on when the query starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,6 @@ def start(
         PARTITIONS: str(stateful_tasks(spark, key_groups)),
         **arrow_batches(spark),
         **state_compression(spark),
-        _ADAPTIVE: "false",
     }
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.
@@ -132,7 +128,6 @@ def start(
         with waiting(query):
             while query.isActive and query.status["message"].startswith("Initializing"):
                 time.sleep(_SECONDS)
-    show_first_batch(query)
     return query
 
 
