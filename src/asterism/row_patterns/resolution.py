@@ -511,11 +511,11 @@ class Resolver:
                 problem = f"several tables have a column {named[0].name!r:.100}"
                 hint = " or ".join(f"{table}.{named[0].name:.100}" for table in several)
                 raise ColumnNotFoundError.at(problem, source.text, position_of(named[0]), hint) from None
-            hint = self._hint_for(named[0]) or error.hint
-            if hint is None or hint.startswith("a text"):
+            likely = self._hint_for(named[0]) or error.hint
+            if likely is None or likely.startswith("a text"):
                 columns = f"columns: {', '.join(visible(self.rows.input).names)}"
-                hint = columns if hint is None else f"{hint}; {columns}"
-            raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), hint) from None
+                likely = columns if likely is None else f"{likely}; {columns}"
+            raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), likely) from None
         plain: exp.Expr = exp.Column(
             **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
         )
