@@ -185,3 +185,35 @@ def test_what_does_not_fit_a_rule() -> None:
     ):
         result = run("match", f"rules.yaml#{rule}", *options, *more)
         assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_a_sigma_rule_with_a_pipeline_is_shown_as_it_is_written() -> None:
+    Path("failed.yml").write_text(
+        "title: Failed\nlogsource: {product: linux}\n"
+        "detection: {selection: {action|startswith: FAIL}, condition: selection}\n"
+    )
+    Path("columns.yml").write_text(
+        "name: ours\npriority: 1\ntransformations: [{type: field_name_mapping, mapping: {action: event}}]\n"
+    )
+    options = ("--pipeline", "columns.yml")
+    found = run("match", "failed.yml", *options, "--input", "events.csv", "--time", "ts", "--out", "found.parquet")
+    assert (found.exit_code, pq.read_table("found.parquet").num_rows) == (0, 3)
+    assert "unknown column" in run("match", "failed.yml", "--input", "events.csv").output
+    traced = run("trace", "failed.yml", *options, "--input", "events.csv", "--time", "ts").output
+    assert "event|startswith: 'fail' is false" in traced
+    explained = run("explain", "failed.yml", *options).output
+    assert explained.startswith("Failed: selection\n  selection: action|startswith: FAIL\n\nIt runs as:\n")
+    assert "`event`" in explained
+    assert run("explain", "failed.yml", "--svg", "a.svg").exit_code == 0
+    assert "action|startswith: FAIL" in Path("a.svg").read_text()
+    refused = run("match", "rules.yaml#upper", *options, "--input", "events.csv")
+    assert "--pipeline and --keyword-column are for Sigma rules, and rules.yaml has none" in refused.output
+
+
+def test_the_trace_of_a_query_in_eql_names_its_events() -> None:
+    Path("guess.eql").write_text(
+        'sequence by ip with maxspan=1m [any where event == "failed"] [any where event == "accepted"]'
+    )
+    traced = run("trace", "guess.eql", "--key", "1.1.1.1", "--input", "events.csv", "--time", "ts").output
+    assert "match 1: event 1=[2] event 2=[3]" in traced
+    assert run("explain", "guess.eql").output.startswith("a sequence by ip, within 1 min from")

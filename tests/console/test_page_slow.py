@@ -16,7 +16,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.set_store import FolderStore
 from tests.console import test_page
 from tests.console.browser import logged
-from tests.console.kit import HOSTILE, console, rule, status_in
+from tests.console.kit import EVENTS, HOSTILE, console, rule, status_in
 from tests.console.test_page import Page, added
 from tests.kit import until
 
@@ -305,3 +305,43 @@ def test_a_rule_is_written_with_a_form(page: Page) -> None:
     page.click(".toolbar .primary:enabled")
     page.wait("h1", "my-rule")
     assert page.stored("my-rule") == [(1, "on")]
+
+
+def test_rules_in_eql_and_sigma_are_shown_as_they_are_written(page: Page) -> None:
+    until_c = '  until [any where kind == "c"]\n'
+    eql = f'sequence by user with maxspan=5m\n  [any where kind == "a"]\n  [any where kind == "b"]\n{until_c}'
+    sigma = (
+        "title: Price\nlogsource: {product: shop}\ndetection:\n"
+        "  cheap:\n    kind|startswith: a\n  condition: cheap and not 1 of other*\n"
+        "  other: {price: 1}\n"
+    )
+    added(page.url, {"id": "eql", "version": 1, "eql": eql}, {"id": "sigma", "version": 1, "sigma": sigma})
+    page.open("#/rule/eql/overview")
+    page.find(".drawing img")
+    assert "a sequence by user, within 5 min" in page.text(".facts")
+    page.press("2")
+    page.find("textarea.code")
+    words = page.script("return [...document.querySelectorAll('.layer .t-word')].map((one) => one.innerText)")
+    assert words[:6] == ["sequence", "by", "with", "maxspan", "any", "where"]
+    until(lambda: page.script("return document.querySelector('.preview img').naturalWidth") > 100)
+    assert page.text(".explanation").startswith("a sequence by user")
+    page.press("3")
+    events = EVENTS + "2026-01-31 12:00:05,bob,b,1\n"
+    page.write("textarea.events", events)
+    page.click(".try-tab .primary")
+    page.wait(".result h2", "1 match")
+    assert page.text(".stages") == "event 1 1\nevent 2 2"
+    page.script(
+        "const s = document.querySelector('.trace-head select'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))"
+    )
+    page.wait(".trace", 'row 2 ends the sequence, until any where kind == "c"')
+    page.open("#/rule/sigma/source")
+    page.find("textarea.code")
+    marks = page.script("return [...document.querySelectorAll('.layer .t-mark')].map((one) => one.innerText)")
+    assert marks == ["|startswith"]
+    until(lambda: page.script("return document.querySelector('.preview img').naturalWidth") > 100)
+    page.press("3")
+    page.write("textarea.events", events)
+    page.click(".try-tab .primary")
+    page.wait(".result h2", "1 match")
+    page.wait(".trace", "kind|startswith: 'a' is false")

@@ -10,12 +10,15 @@ import click
 from asterism.cli.common.files import is_sql_file, only_clause, read_clauses, read_pattern_file
 from asterism.cli.common.terminal import errors_explained, semantics_option
 from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
+from asterism.cli.rules.sigma_files import pipeline_options
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
     from asterism.row_patterns.match_recognize import MatchRecognize
+    from asterism.rules.definition.source_words import SourceWords
+    from asterism.sigma.pipelines import SigmaOptions
 
 
 @click.command()
@@ -33,7 +36,16 @@ if TYPE_CHECKING:
     help="What the drawing shows.",
 )
 @semantics_option("The semantics of the automaton; for SQL the dialect.")
-def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages", "automaton"], semantics: str) -> None:
+@click.option("--time", help="Of Sigma rules: the event-time column, which correlations of correlations need.")
+@pipeline_options
+def explain(
+    pattern: Path | RuleInFile,
+    svg: Path | None,
+    what: Literal["stages", "automaton"],
+    semantics: str,
+    time: str | None,
+    sigma: SigmaOptions,
+) -> None:
     """Explain what a pattern matches, and how.
 
     PATTERN is a file with a pattern in the JSON graph format, or a .sql file with a MATCH_RECOGNIZE clause, alone or in a
@@ -46,19 +58,21 @@ def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages"
     asterism explain brute_force.json --svg brute_force.svg
     """
     with errors_explained():
-        clauses, wanted = _read(pattern, semantics)
+        clauses, wanted, words = _read(pattern, semantics, sigma)
+        if svg is None and words.text:
+            click.echo(f"{words.text}\n\nIt runs as:\n")
         if wanted is None:
             if svg is None:
                 click.echo("\n\n".join(clause.explain() for clause in clauses))
                 return
             if what != "stages":
                 raise click.UsageError("--what automaton is for patterns in JSON.")
-            drawing = only_clause(clauses, pattern).to_svg()
+            drawing = words.draw() if words.draw else only_clause(clauses, pattern).to_svg()
         else:
             if svg is None:
                 click.echo(wanted.explain(Semantics(semantics)))
                 return
-            drawing = wanted.to_svg(what, Semantics(semantics))
+            drawing = words.draw() if words.draw and what == "stages" else wanted.to_svg(what, Semantics(semantics))
         try:
             svg.write_text(drawing + "\n", encoding="utf-8")
         except OSError as error:
@@ -66,13 +80,17 @@ def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages"
         click.echo(f"drawing written to {svg}")
 
 
-def _read(source: Path | RuleInFile, semantics: str) -> tuple[list[MatchRecognize], Pattern | None]:
-    """The clauses, or the pattern."""
+def _read(
+    source: Path | RuleInFile, semantics: str, sigma: SigmaOptions
+) -> tuple[list[MatchRecognize], Pattern | None, SourceWords]:
+    """The clauses or the pattern, and how they are shown."""
+    from asterism.rules.definition.source_words import PLAIN
+
     if isinstance(source, RuleInFile):
         from asterism.rules.binding.clauses import clause_of
 
-        rule = source.processor()
-        return ([clause_of(rule)], None) if rule.pattern is None else ([], rule.pattern)
+        rule, words = source.with_words(sigma)
+        return ([clause_of(rule)], None, words) if rule.pattern is None else ([], rule.pattern, words)
     if is_sql_file(source):
-        return read_clauses(source, semantics), None
-    return [], Pattern.from_json(read_pattern_file(source))
+        return read_clauses(source, semantics), None, PLAIN
+    return [], Pattern.from_json(read_pattern_file(source)), PLAIN

@@ -33,6 +33,7 @@ from asterism.cli.common.terminal import (
     watermark_by_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
+from asterism.cli.rules.sigma_files import pipeline_options
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from asterism.rules.definition.processor import PatternProcessor
+    from asterism.sigma.pipelines import SigmaOptions
     from asterism.streams.keyed_stream import KeyedStream
 
 COUNTED = {
@@ -76,6 +78,7 @@ COUNTED = {
 )
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
 @spark_option
+@pipeline_options
 @click.option(
     "--stream",
     is_flag=True,
@@ -101,6 +104,7 @@ def match(
     limit: int,
     spark: bool,
     stream: bool,
+    sigma: SigmaOptions,
     **options: Any,
 ) -> None:
     """Match a pattern in files of events. Spark is used only with --spark or --stream.
@@ -112,13 +116,13 @@ def match(
     \b
     asterism match brute_force.json --input ssh.csv --key ip --time ts
     asterism match rules.yaml#brute-force --input ssh.csv --time ts
-    asterism match sigma/whoami.yml --input processes.parquet --time ts
+    asterism match sigma/whoami.yml --pipeline sysmon --input processes.parquet --time ts
     """
     if not stream and (options["checkpoint"] or options["files_per_batch"]):
         raise click.UsageError("--checkpoint and --files-per-batch require --stream.")
     with errors_explained():
         if isinstance(pattern, RuleInFile):
-            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(options["time"]), output, options)
+            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(sigma), output, options)
         else:
             wanted = Pattern.from_json(pattern.read_bytes())
         job = MatchJob(wanted, source, output, stream, **options)

@@ -21,11 +21,13 @@ from asterism.cli.common.terminal import (
     watermark_by_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
+from asterism.cli.rules.sigma_files import pipeline_options
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
     from asterism.row_patterns.match_recognize import MatchRecognize
+    from asterism.sigma.pipelines import SigmaOptions
     from asterism.trace.report import Trace
     from asterism.trace.row_patterns import RowPatternTrace
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 @watermark_by_option
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
 @udfs_file_option
+@pipeline_options
 @click.option("--no-drain", is_flag=True, help="Do not end the input after the last event.")
 @click.option(
     "--only-dropped",
@@ -66,6 +69,7 @@ def trace(
     columns: Sequence[str],
     only_dropped: bool,
     limit: int,
+    sigma: SigmaOptions,
     **options: Any,
 ) -> None:
     """Show, event by event, why a pattern matched or did not match.
@@ -92,9 +96,10 @@ def trace(
         from asterism.trace.row_patterns import trace_rows
 
         wanted: Pattern | MatchRecognize
+        words = None
         is_rule = isinstance(pattern, RuleInFile)
         if isinstance(pattern, RuleInFile):
-            rule = pattern.processor(options["time"])
+            rule, words = pattern.with_words(sigma)
             columns = key_columns(rule, columns)
             wanted = clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
         elif is_sql_file(pattern):
@@ -112,6 +117,7 @@ def trace(
                 raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
         key, rows = dict(zip(columns, values, strict=True)), read_events(source, options["time"])
         report: Trace | RowPatternTrace
+        variables = None if words is None else words.variables
         with status_line("tracing"):
             if isinstance(wanted, Pattern):
                 report = trace_of(
@@ -127,8 +133,9 @@ def trace(
                     udfs=options["udfs"],
                 )
             else:
-                report = trace_rows(wanted, rows, key=key, explained=limit, udfs=options["udfs"])
+                report = trace_rows(wanted, rows, key=key, explained=limit, udfs=options["udfs"], words=variables)
         for what, line in report.lines(limit=limit, only_dropped=only_dropped):
+            line = line if words is None else words.line(line)
             click.secho(line, **_STYLES.get(what.value if what is not None else "", {}))
 
 

@@ -219,7 +219,7 @@ class ConsoleApplication(RuleApplication):
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
             report |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
-            report |= _described(processor, self.source.semantics)
+            report |= _described(checked.rule, processor, self.source.semantics)
         return json_answer(report, 200)
 
     def _form(self, call: AuthorizedCall) -> Answer:
@@ -480,12 +480,12 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
     return fields
 
 
-def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
+def _described(item: Any, processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
     """The drawing, the explanation and the cost of a valid rule."""
     cost = cost_of(processor, semantics)
     return {
-        "drawing": drawing_of(processor),
-        "explanation": explanation_of(processor, semantics),
+        "drawing": drawing_of(item, processor),
+        "explanation": explanation_of(item, processor, semantics),
         "cost": {name: getattr(cost, name) for name in ("states", "conditions", "bound")},
     }
 

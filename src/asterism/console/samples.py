@@ -32,6 +32,7 @@ from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.rule_tests import read_tests
+from asterism.rules.definition.source_words import SourceWords, words_of
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.sets.set_store import SingleSetStore
@@ -150,7 +151,8 @@ class Samples:
                 return self._test_from(request["rule"], request["events"], request["name"])
             case _:
                 processor = PatternProcessor.from_dict(request["rule"])
-                return self._tried(processor, request["events"], request["key"])
+                words = words_of(request["rule"], processor)
+                return self._tried(processor, words, request["events"], request["key"])
 
     def _events(
         self,
@@ -215,7 +217,9 @@ class Samples:
         found = dict.fromkeys(tuple(match["key"]) for match in matches)
         return [key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0].as_py() for key in found]
 
-    def _tried(self, rule: PatternProcessor, text: str, key: Sequence[str | None] | None) -> dict[str, Any]:
+    def _tried(
+        self, rule: PatternProcessor, words: SourceWords, text: str, key: Sequence[str | None] | None
+    ) -> dict[str, Any]:
         settings = self.settings
         # Rules are tried as if they were in force.
         rule = replace(rule, timestamp=None, expires=None)
@@ -241,6 +245,8 @@ class Samples:
             matches, timed_out = numbered_matches(rule, events, settings.keys, time, semantics)
             if rule.sql is not None:
                 _add_events(matches, rule, events, settings.keys, time, semantics)
+                for match in matches:
+                    match["events"] = _named(match["events"], words)
             response["matches"], response["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
             response["moreMatches"] = len(matches) - len(response["matches"])
             if rule.suppress is not None:
@@ -259,7 +265,7 @@ class Samples:
         if chosen is not None:
             number = number_column(events.schema)
             numbered = events.append_column(number, pa.array(range(events.num_rows), pa.int64()))
-            lines, order = _traced(rule, numbered.filter(pc.equal(keys, chosen)), number, time, semantics)
+            lines, order = _traced(rule, words, numbered.filter(pc.equal(keys, chosen)), number, time, semantics)
             response["trace"] = {"key": key_values(chosen), "lines": lines}
             for at, event in enumerate(order, 1):
                 response["numbers"][event] = at
@@ -533,6 +539,12 @@ def _add_events(
             match["events"] = of_match.get(_extent(match), [])
 
 
+def _named(events: Sequence[Sequence[Any]], words: SourceWords) -> list[list[Any]]:
+    """The events with the names that the author of a rule knows, without those that have none."""
+    named = [(words.variables.name(variable), event) for variable, event in events]
+    return [[name, event] for name, event in named if name]
+
+
 def _extent(match: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(match["key"]), match["start"], match["end"]
 
@@ -555,17 +567,25 @@ def _with_all_rows(sql: str) -> str | None:
 
 
 def _traced(
-    rule: PatternProcessor, events: pa.Table, number: str, time: str | None, semantics: Semantics
+    rule: PatternProcessor,
+    words: SourceWords,
+    events: pa.Table,
+    number: str,
+    time: str | None,
+    semantics: Semantics,
 ) -> tuple[list[tuple[str, str]], list[int]]:
     """The lines of a trace, each with the kind of its step, and the *number* of each event that the trace numbers."""
     try:
         if rule.sql is not None:
-            rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES)
-            lines = [("" if outcome is None else outcome.value, line) for outcome, line in rows.lines(limit=MAX_LINES)]
+            rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES, words=words.variables)
+            lines = [
+                ("" if outcome is None else outcome.value, words.line(line))
+                for outcome, line in rows.lines(limit=MAX_LINES)
+            ]
             return _summary_last(lines), rows.rows.column(number).to_pylist()
         assert rule.pattern is not None
         steps = trace(rule.pattern, events, time=time, semantics=semantics)
-        lines = [("" if what is None else what.value, line) for what, line in steps.lines(limit=MAX_LINES)]
+        lines = [("" if what is None else what.value, words.line(line)) for what, line in steps.lines(limit=MAX_LINES)]
         return _summary_last(lines), steps.events.column(number).to_pylist()
     except AsterismError as error:
         return [("error", str(error))], []

@@ -200,7 +200,8 @@ class _EqlParser:
             self.fail(
                 "expecting where", hint="an event query is: category where condition; any stands for all categories"
             )
-        return syntax.EqlEventQuery(category, self._or(), start=token.start)
+        condition, last = self._or(), self.tokens[self.at - 1]
+        return syntax.EqlEventQuery(category, condition, start=token.start, end=last.start + len(last.text))
 
     def _sequence(self, start: _EqlToken) -> syntax.EqlSequence:
         by, maxspan = self._by(), None

@@ -100,10 +100,12 @@ class EqlEventQuery(EqlNode):
     """``process where condition``.
 
     :ivar category: the event category; None: ``any``
+    :ivar end: where it ends in the text of the query
     """
 
     category: str | None
     condition: EqlNode
+    end: int = field(default=0, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

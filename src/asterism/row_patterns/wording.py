@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
@@ -33,6 +33,27 @@ _OUTPUT = {
 def name_text(name: str) -> str:
     """The name of a variable or a subset."""
     return printable(quoted(name))
+
+
+@dataclass(frozen=True, slots=True)
+class VariableWords:
+    """The words of another language for the variables of the clause that a text in it has become.
+
+    :ivar names: by variable; empty: a variable that has no counterpart in the text
+    :ivar reasons: by a part of a condition in SQL: what a row is that does not satisfy it
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, variable: str) -> str:
+        """The name of a variable or a subset."""
+        known = self.names.get(variable)
+        return name_text(variable) if known is None else known
+
+    def of_all(self, variables: Sequence[str]) -> list[str]:
+        """The names of those that have one, each once."""
+        return list(dict.fromkeys(filter(None, map(self.name, variables))))
 
 
 def summary(clause: Clause) -> str:

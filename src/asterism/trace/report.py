@@ -33,7 +33,7 @@ from asterism.text.printable import duration, either
 from asterism.trace.conditions import TraceConditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
-from asterism.trace.steps import Taken, TraceLines, TraceMatch, TraceStep, What, shown
+from asterism.trace.steps import TraceLines, TraceMatch, TraceStep, What, shown
 
 MAX_SHOWN = 8
 """The maximum number of columns of an event, runs of event numbers, waiting partial matches, and keys in an error that are
@@ -181,7 +181,7 @@ def _partial(step: TraceStep) -> str:
     return f"#{step.partial} {took_text(step.took)}"
 
 
-def took_text(took: Taken, name_text: Callable[[str], str] = printable) -> str:
+def took_text(took: Iterable[tuple[str, Sequence[int]]], name_text: Callable[[str], str] = printable) -> str:
     return " ".join(f"{name_text(name)}=[{numbers(events)}]" for name, events in took)
 
 

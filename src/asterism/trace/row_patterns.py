@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -21,11 +21,11 @@ from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.ordered_rows import OrderedRows
 from asterism.row_patterns.resolution import AggregateValue, RowValue
-from asterism.row_patterns.wording import name_text
+from asterism.row_patterns.wording import VariableWords, name_text
 from asterism.text.printable import duration, either
 from asterism.trace.report import counted, key_text, numbers, rows_of_key, took_text, values_text
 from asterism.trace.row_search import Obstacle, RowSearch, StartOutcome, TracedStart, TriedRow
-from asterism.trace.steps import TraceLines
+from asterism.trace.steps import Taken, TraceLines
 
 EXPLAINED = 200
 """How many starts are explained with the values that conditions read, by default."""
@@ -41,6 +41,7 @@ class RowPatternTrace(TraceLines):
     :ivar columns: the columns that are shown
     :ivar starts: for each row the search that begins at it, or why there is none
     :ivar stopped: why the trace ended early; empty if it did not
+    :ivar words: the words for the variables
     """
 
     clause: MatchRecognize
@@ -49,6 +50,7 @@ class RowPatternTrace(TraceLines):
     columns: tuple[str, ...]
     starts: tuple[TracedStart, ...]
     stopped: str
+    words: VariableWords = field(default_factory=VariableWords)
 
     @property
     def matches(self) -> tuple[TracedStart, ...]:
@@ -93,7 +95,7 @@ class RowPatternTrace(TraceLines):
             for start in group:
                 yield None, ""
                 yield None, self._headline(start.row)
-                yield from ((start.outcome, "  " + line) for line in _lines_of(start))
+                yield from ((start.outcome, "  " + line) for line in _lines_of(start, self.words))
         if len(few) < len(starts):
             yield None, f"\n... and {counted(len(starts) - len(few), 'more row')}"
 
@@ -107,46 +109,60 @@ class RowPatternTrace(TraceLines):
         yield counted(len(self.matches), "match", "matches") + timeouts
         closest = self.closest
         if closest is not None:
-            yield f"closest to {'another' if self.matches else 'a'} match: {took_text(closest.took, name_text)};"
-            yield from (f"  {line}" for line in _last_lines(closest))
+            yield f"closest to {'another' if self.matches else 'a'} match: {_took_text(closest.took, self.words)};"
+            yield from (f"  {line}" for line in _last_lines(closest, self.words))
 
 
 # ---------------------------------------------------------------------------------------------------- text
 
 
-def _lines_of(start: TracedStart) -> Iterator[str]:
-    took = took_text(start.took, name_text)
+def _took_text(took: Taken, words: VariableWords) -> str:
+    return took_text([(name, rows) for variable, rows in took if (name := words.name(variable))], str)
+
+
+def _lines_of(start: TracedStart, words: VariableWords) -> Iterator[str]:
+    took = _took_text(start.took, words)
     if start.outcome is StartOutcome.MATCHED:
         yield f"match {start.match}: {took or 'empty'}"
     elif start.outcome is StartOutcome.TIMED_OUT:
         yield f"timed out as match {start.match}: {took}"
     else:
         yield f"no match: {took}" if took else "no match"
-    yield from _last_lines(start)
+    yield from _last_lines(start, words)
     others: dict[tuple[str, Obstacle], set[int]] = {}
     for tried in start.tried:
-        if tried.row < start.reached and tried.why in (Obstacle.CONDITION, Obstacle.GREEDY, Obstacle.NEGATED):
-            others.setdefault((tried.variable, tried.why), set()).add(tried.row)
-    for (variable, why), rows in others.items():
+        name = words.name(tried.variable)
+        if name and tried.row < start.reached and tried.why in (Obstacle.CONDITION, Obstacle.GREEDY, Obstacle.NEGATED):
+            others.setdefault((name, tried.why), set()).add(tried.row)
+    for (name, why), rows in others.items():
         several = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))}"
         if why is Obstacle.NEGATED:
-            yield f"{several} satisf{'y' if len(rows) > 1 else 'ies'} {name_text(variable)}, which must not come there"
+            yield f"{several} satisf{'y' if len(rows) > 1 else 'ies'} {name}, which must not come there"
             continue
-        what = f"{several} as {name_text(variable)}"
         reason = ", but the condition of the greedy loop before is true" if why is Obstacle.GREEDY else ""
-        yield f"also tried: {what}{reason}"
+        yield f"also tried: {several} as {name}{reason}"
 
 
-def _last_lines(start: TracedStart) -> Iterator[str]:
+def _last_lines(start: TracedStart, words: VariableWords) -> Iterator[str]:
     """Why the row that the search reached last could not be taken."""
     for why in Obstacle:
         last = [tried for tried in start.tried if tried.row == start.reached and tried.why is why]
         if why is Obstacle.CONDITION:
-            for tried in last:
-                checks = "; ".join(map(str, tried.checks)) or "its condition is not true"
-                yield f"row {tried.row} as {name_text(tried.variable)}: {checks}"
+            yield from dict.fromkeys(line for tried in last for line in _condition_lines(tried, words))
         elif last:
-            yield _obstacle_text(last[0], either([name_text(tried.variable) for tried in last if tried.variable]))
+            names = words.of_all([tried.variable for tried in last if tried.variable])
+            if names or not last[0].variable:
+                yield _obstacle_text(last[0], either(names))
+
+
+def _condition_lines(tried: TriedRow, words: VariableWords) -> Iterator[str]:
+    name = words.name(tried.variable)
+    if name:
+        checks = "; ".join(map(str, tried.checks)) or "its condition is not true"
+        yield f"row {tried.row} as {name}: {checks}"
+        return
+    reasons = (words.reasons.get(failed.condition) for failed in tried.checks)
+    yield from (f"row {tried.row} {reason}" for reason in reasons if reason is not None)
 
 
 def _obstacle_text(tried: TriedRow, names: str) -> str:
@@ -175,6 +191,7 @@ def trace_rows(
     key: Mapping[str, Any] | None = None,
     explained: int = EXPLAINED,
     udfs: Mapping[str, Any] | None = None,
+    words: VariableWords | None = None,
 ) -> RowPatternTrace:
     """Explain the matches of a clause in one partition: for each row whether a match begins at it, which rows were tried for
     which variables, and why they could not be taken.
@@ -183,6 +200,7 @@ def trace_rows(
     :param key: values of columns, by which the rows are chosen; they must be rows of one partition
     :param explained: for how many starts the values that conditions read are shown
     :param udfs: the functions in Python that SQL can call, by name, as for :meth:`asterism.CEP.pattern_processors`
+    :param words: the words for the variables; None: their names
     :raises StreamDefinitionError: no row has that key, or the rows are of several partitions
     :raises ColumnNotFoundError: a column of the key does not exist
     :raises ExpressionError, InvalidEventError: as for a query
@@ -228,6 +246,7 @@ def trace_rows(
         columns=_columns_read(checked, hidden=set(key or {})),
         starts=tuple(search.starts),
         stopped=search.stopped,
+        words=words or VariableWords(),
     )
 
 

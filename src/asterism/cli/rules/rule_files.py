@@ -20,6 +20,8 @@ from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import Rule
     from asterism.rules.definition.processor import PatternProcessor
+    from asterism.rules.definition.source_words import SourceWords
+    from asterism.sigma.pipelines import SigmaOptions
 
 _YAML = (".yml", ".yaml")
 _MAX_IDS = 20
@@ -40,14 +42,14 @@ class RuleInFile:
     def __str__(self) -> str:
         return f"{self.file}#{self.id}" if self.id else str(self.file)
 
-    def read(self, time: str | None = None) -> Rule:
+    def read(self, sigma: SigmaOptions | None = None) -> Rule:
         """The rule as it is stored.
 
-        :param time: the event-time column, which some Sigma rules need
+        :param sigma: how a Sigma rule is translated; None: without a pipeline
         """
         from asterism.discovery.sources.documents import WHOLE
 
-        kept = _rules_in(self.file, time)
+        kept = _rules_in(self.file, sigma)
         matching = [rule for rule in kept if rule.id == self.id]
         if not self.id and len(kept) == 1:
             return kept[0]
@@ -69,25 +71,36 @@ class RuleInFile:
             raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}", hint=hint)
         return matching[0]
 
-    def processor(self, time: str | None = None) -> PatternProcessor:
+    def processor(self, sigma: SigmaOptions | None = None) -> PatternProcessor:
         """The rule, without its timestamp, and not as a shadow."""
-        return replace(self.read(time).processor(), timestamp=None, expires=None, shadow=False)
+        return self.with_words(sigma)[0]
+
+    def with_words(self, sigma: SigmaOptions | None = None) -> tuple[PatternProcessor, SourceWords]:
+        """The rule as :meth:`processor` returns it, and how it is shown."""
+        from asterism.rules.definition.source_words import sigma_words, words_of
+        from asterism.rules.sets.interfaces import without_flag
+
+        rule = self.read(sigma)
+        processor = replace(rule.processor(), timestamp=None, expires=None, shadow=False)
+        if _is_sigma(self.file):
+            return processor, sigma_words(_text_of(self.file), rule.id, processor)
+        return processor, words_of(without_flag(rule.item)[0], processor)
 
 
-def _rules_in(file: Path, time: str | None) -> Sequence[Rule]:
+def _rules_in(file: Path, sigma: SigmaOptions | None) -> Sequence[Rule]:
     from asterism.discovery.editing.editing import rules_at
     from asterism.discovery.editing.kept_rules import ON, WRONG, Rule
 
     if file.suffix.lower() == ".eql":
         return [Rule(file.stem, 1, ON, str(file), {"id": file.stem, "version": 1, "eql": _text_of(file)})]
-    if file.is_file() and _is_sigma(file):
+    if _is_sigma(file):
         from asterism.discovery.sources.sigma_rules import processor_of
         from asterism.rules.sets.interfaces import RefusedProcessor
         from asterism.sigma.collection import translated
         from asterism.sigma.documents import documents_of
         from asterism.sigma.pipelines import SigmaOptions
 
-        outcomes = translated(documents_of(_text_of(file), str(file)), SigmaOptions.of((), (), "episode", time))
+        outcomes = translated(documents_of(_text_of(file), str(file)), sigma or SigmaOptions())
         found = [processor_of(outcome) for _, outcome in outcomes]
         return [
             Rule(one.id, None, WRONG, str(file), error=one.error)
@@ -95,10 +108,14 @@ def _rules_in(file: Path, time: str | None) -> Sequence[Rule]:
             else Rule(one.id, one.version, ON, str(file), one.to_dict())
             for one in found
         ]
+    if sigma is not None and (sigma.pipelines or sigma.keyword_columns):
+        raise StreamDefinitionError(f"--pipeline and --keyword-column are for Sigma rules, and {file} has none")
     return rules_at(str(file)).all()
 
 
 def _is_sigma(file: Path) -> bool:
+    if not file.is_file():
+        return False
     return file.suffix.lower() in _YAML and re.search(r"(?m)^(detection|correlation):", _text_of(file)) is not None
 
 

@@ -68,6 +68,31 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_sigma
 
 
+def pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the translation of a file of Sigma rules, which the command gets as *sigma*."""
+
+    @click.option(
+        "--pipeline",
+        multiple=True,
+        help="Of Sigma rules: a processing pipeline of pySigma, a file or the name of an installed one; several times.",
+    )
+    @click.option(
+        "--keyword-column",
+        multiple=True,
+        help="Of Sigma rules: a column in which keywords are searched; several times.",
+    )
+    @wraps(command)
+    def with_pipelines(pipeline: tuple[str, ...], keyword_column: tuple[str, ...], **arguments: Any) -> None:
+        from asterism.cli.common.terminal import errors_explained
+        from asterism.sigma.pipelines import SigmaOptions
+
+        with errors_explained():
+            sigma = SigmaOptions.of(pipeline, keyword_column, _EPISODE, arguments.get("time"))
+        command(sigma=sigma, **arguments)
+
+    return with_pipelines
+
+
 def sigma_additions(path: str, options: SigmaOptions) -> tuple[list[Addition] | None, int]:
     """The Sigma rules at *path* that can be used, and the number of the others, which are reported."""
     from asterism.discovery.editing.rule_set import Addition

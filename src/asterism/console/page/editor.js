@@ -1,23 +1,16 @@
-// A text area with line numbers, coloured YAML, and the places of problems. The colours are in a layer behind the text area, which
+// A text area with line numbers, colours, and the places of problems. The colours are in a layer behind the text area, which
 // is hidden from screen readers; problems are also a list below.
 
+import { parts } from "./colours.js";
 import { foreign, h, plural, replace } from "./dom.js";
 
-const TOKEN = /(?<comment>(?:^|\s)#.*$)|(?<key>^[\s-]*(?:"(?:[^"\\]|\\.)*"|[\w.-]+)(?=\s*:(?:\s|$)))|(?<text>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|(?<number>(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]))|(?<word>\b(?:PARTITION|ORDER|BY|MEASURES|PATTERN|WITHIN|DEFINE|AS|AFTER|MATCH|SKIP|PAST|LAST|NEXT|ROW|ROWS|ONE|ALL|PER|TO|FIRST|INTERVAL|AND|OR|NOT|SUBSET|COUNT|SUM|AVG|MIN|MAX|PREV|true|false|null)\b)/gmu;
 const MAX_COLOURED = 200_000;
 
 function coloured(text) {
   if (text.length > MAX_COLOURED) return [text];
-  const parts = [];
-  let at = 0;
-  for (const found of text.matchAll(TOKEN)) {
-    if (found.index > at) parts.push(text.slice(at, found.index));
-    const kind = Object.keys(found.groups).find((name) => found.groups[name] !== undefined);
-    parts.push(h("span", { class: `t-${kind}` }, found[0]));
-    at = found.index + found[0].length;
-  }
-  parts.push(text.slice(at));
-  return parts;
+  const spans = [];
+  parts(text, (part, kind) => spans.push(kind === null ? part : h("span", { class: `t-${kind}` }, part)));
+  return spans;
 }
 
 export class Editor {

@@ -49,7 +49,8 @@ class _Target:
 
     def column(self, name: str) -> sa.Column[Any]:
         if name not in self.form.names:
-            raise PatternProcessorError(f"the table {self.table.fullname!r} has no column {name}")
+            hint = f"ALTER TABLE {self.table.fullname} ADD COLUMN {name} TEXT" if name in ("sigma", "eql") else None
+            raise PatternProcessorError(f"the table {self.table.fullname!r} has no column {name}", hint=hint)
         return self.table.c[self.form.names[name]]
 
     def _is(self, rule: StoredRule) -> sa.ColumnElement[bool]:
@@ -105,6 +106,8 @@ class _Target:
             "key": item.get("key"),
             "pattern": decode(pattern) if isinstance(pattern, str) and pattern else pattern,
             "sql": item.get("sql"),
+            "sigma": item.get("sigma"),
+            "eql": item.get("eql"),
             "select": item.get("select"),
             "function": item.get("function"),
             "timed_out": _in_column(item, "timedOut") or False,
@@ -278,12 +281,13 @@ def _time_of(item: Mapping[str, Any], name: str) -> datetime | None:
 
 def _place_in(row: Row) -> Locate:
     """Find positions in the pattern or the clause of a row; the other columns have no lines."""
-    pattern, clause = row.get("pattern") or "", row.get("sql") or ""
+    pattern = row.get("pattern") or ""
 
     def place(pointer: str, index: int = 0) -> tuple[int, int]:
         path = pointer.removeprefix("/pattern")
         if path == pointer:
-            return line_and_column(clause, index) if pointer == "/sql" else (1, 1)
+            text = row.get(pointer[1:]) or "" if pointer in ("/sql", "/eql") else ""
+            return line_and_column(text, min(index, len(text)))
         try:
             decode(pattern)
         except DocumentSyntaxError as error:

@@ -22,8 +22,23 @@ from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
 
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "comment", "tests", "constructor_params"}
+LONG = {
+    "pattern",
+    "sql",
+    "sigma",
+    "eql",
+    "key",
+    "select",
+    "labels",
+    "parameters",
+    "rows",
+    "comment",
+    "tests",
+    "constructor_params",
+}
 """The columns that may contain long strings."""
+_TEXTS = ("sql", "sigma", "eql")
+"""The columns that a rule can have instead of a pattern."""
 MAX_SHORT = 1_000  # characters in the other columns
 
 Row = Mapping[str, str | None]
@@ -106,8 +121,8 @@ def item_of(row: Row) -> dict[str, Any]:
         "version": version_of(row),
         "timestamp": _number_or_text(row.get("timestamp")),
         "key": _expressions(row, "key"),
-        "pattern": row.get("pattern") or (None if row.get("sql") else ""),
-        "sql": row.get("sql") or None,
+        "pattern": row.get("pattern") or (None if any(map(row.get, _TEXTS)) else ""),
+        **{name: row.get(name) or None for name in _TEXTS},
         "select": _expressions(row, "select"),
         "function": row.get("function") or None,
         "timedOut": flag(row, "timed_out", default=False),

@@ -129,6 +129,8 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("key", _TEXT),
         sa.Column("pattern", _TEXT),
         sa.Column("sql", _TEXT),
+        sa.Column("sigma", _TEXT),
+        sa.Column("eql", _TEXT),
         sa.Column("select", _TEXT),
         sa.Column("function", sa.String(200)),
         sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),

@@ -396,7 +396,7 @@ def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON form of a rule whose pattern and labels are given as a Sigma rule."""
     from asterism.sigma.collection import translated_text
 
-    taken = [name for name in _OF_SIGMA if fields.get(name) is not None]
+    taken = [name for name in _OF_SIGMA if fields.get(name) not in (None, False)]
     if taken:
         raise PatternProcessorError(f"a processor with sigma cannot have {taken[0]!r}")
     text = fields["sigma"]
@@ -420,7 +420,9 @@ def _with_eql(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON form of a rule whose pattern is given as a query in EQL."""
     from asterism.elastic.rules import clause_of_rule
 
-    taken = [name for name in ("pattern", "sql", "key", "function", "timedOut") if fields.get(name) is not None]
+    taken = [
+        name for name in ("pattern", "sql", "key", "function", "timedOut") if fields.get(name) not in (None, False)
+    ]
     if taken:
         raise PatternProcessorError(f"a processor with eql cannot have {taken[0]!r}")
     if not _is_string(fields["eql"], MAX_SQL):

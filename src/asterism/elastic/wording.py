@@ -1,0 +1,156 @@
+"""A query as its author wrote it: in words, as a drawing, and as names for the variables of its clause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from asterism.elastic import syntax
+from asterism.elastic.conditions import ConditionWriter
+from asterism.elastic.parsing import parse
+from asterism.elastic.sequences import sequence_clause
+from asterism.row_patterns.wording import VariableWords
+from asterism.text.diagram import Box, Branches, Diagram, DiagramRows, Part, Repeated, Style, condition_lines
+from asterism.text.printable import duration, one_line
+from asterism.text.svg import FAINT, MAX_TITLE, PALE_RED, RED
+
+_ABSENT = Style(RED, PALE_RED, "5 3")
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnStep:
+    """An event, and how often it occurs in a row. *number* is that of its first occurrence; 0 if it is absent."""
+
+    step: syntax.EqlStep
+    number: int
+    runs: int
+
+    @property
+    def name(self) -> str:
+        if self.step.absent:
+            return "no event"
+        last = self.number + self.runs - 1
+        return f"event {self.number}" if self.runs == 1 else f"events {self.number} to {last}"
+
+
+def query_words(text: str) -> str:
+    """A query in words.
+
+    :raises ExpressionError: it is invalid
+
+    >>> print(query_words("sequence by user with maxspan=5m [any where a == 1] with runs=2 [any where b == 1]"))
+    a sequence by user, within 5 min from the first to the last event
+      events 1 to 2: any where a == 1
+      event 3: any where b == 1
+    """
+    query = parse(text)
+    of = query.of
+    if isinstance(of, syntax.EqlEventQuery):
+        return f"each event: {_text_of(of, text)}"
+    words = [f"a {_kind_of(of)}{_by_text(of, text)}"]
+    if isinstance(of, syntax.EqlSequence) and of.maxspan is not None:
+        words[0] += f", within {duration(of.maxspan)} from the first to the last event"
+    words += [f"  {drawn.name}: {_step_text(drawn.step, text)}" for drawn in _drawn_steps(of)]
+    if isinstance(of, syntax.EqlSequence) and of.until is not None:
+        words.append(f"  until {_step_text(of.until, text)}")
+    return "\n".join(words)
+
+
+def query_svg(text: str) -> str:
+    """The drawing of a query: a box for each event, red if it must not occur.
+
+    :raises ExpressionError: the query is invalid
+    """
+    query = parse(text)
+    of, until = query.of, None
+    if isinstance(of, syntax.EqlEventQuery):
+        parts: list[Part] = [Box("event", condition_lines(_text_of(of, text)))]
+    elif isinstance(of, syntax.EqlSample):
+        boxes = [_part(drawn, text) for drawn in _drawn_steps(of)]
+        parts = [Branches(boxes, all_occur=True)]
+    else:
+        parts, until = [_part(drawn, text) for drawn in _drawn_steps(of)], of.until
+    diagram = Diagram(DiagramRows(parts))
+    if isinstance(of, syntax.EqlSequence) and of.maxspan is not None:
+        diagram.window(f"within {duration(of.maxspan)}")
+    if not isinstance(of, syntax.EqlEventQuery) and of.by:
+        by = _by_text(of, text).strip()
+        diagram.legend((None, one_line(by, 100), by))
+    if until is not None:
+        words = f"ends with {_step_text(until, text)}"
+        diagram.legend((_ABSENT, one_line(words, 100), words))
+    return diagram.to_svg(f"EQL: {one_line(text, MAX_TITLE)}")
+
+
+def variable_words(text: str) -> VariableWords:
+    """The names of the events for the variables of the clause of a rule.
+
+    :raises ExpressionError: the query is invalid
+    """
+    query = parse(text)
+    if not isinstance(query.of, syntax.EqlSequence):
+        return VariableWords({"EVENT": "event"})
+    sequence, writer = query.of, ConditionWriter(text)
+    clause = sequence_clause(sequence, writer)
+    names = {}
+    for name in map(str.upper, clause.definitions):
+        number = name[1:].partition("_")[0]
+        names[name] = f"event {number}" if name.startswith("S") else ""
+    unwanted = [(step, "is the absent event") for step in sequence.steps if step.absent]
+    if sequence.until is not None:
+        unwanted.append((sequence.until, "ends the sequence, until"))
+    reasons = {}
+    for step, what in unwanted:
+        written = f"NOT COALESCE({writer.event(step.query)}, FALSE)"
+        reasons[written] = f"{what} {_step_text(step, text)}"
+    return VariableWords(names, reasons)
+
+
+def _drawn_steps(of: syntax.EqlSequence | syntax.EqlSample) -> Iterator[_DrawnStep]:
+    number = 0
+    # The events of `with runs` are the same node.
+    for _, same in groupby(of.steps, key=id):
+        steps = list(same)
+        is_absent = steps[0].absent
+        yield _DrawnStep(steps[0], 0 if is_absent else number + 1, len(steps))
+        number += 0 if is_absent else len(steps)
+
+
+def _part(drawn: _DrawnStep, text: str) -> Part:
+    lines = condition_lines(_text_of(drawn.step.query, text))
+    keys = _keys_text(drawn.step.by, text)
+    if keys:
+        lines += condition_lines(f"by {keys}", FAINT)
+    options: dict[str, Any] = {"style": _ABSENT} if drawn.step.absent else {}
+    box = Box(drawn.name, lines, **options)
+    if drawn.runs == 1:
+        return box
+    return Repeated(box, str(drawn.runs), f"{drawn.runs} times", loop=True)
+
+
+def _kind_of(of: syntax.EqlSequence | syntax.EqlSample) -> str:
+    return "sequence" if isinstance(of, syntax.EqlSequence) else "sample"
+
+
+def _text_of(query: syntax.EqlEventQuery, text: str) -> str:
+    return " ".join(text[query.start : query.end].split())
+
+
+def _step_text(step: syntax.EqlStep, text: str) -> str:
+    keys = _keys_text(step.by, text)
+    return _text_of(step.query, text) + (f" by {keys}" if keys else "")
+
+
+def _by_text(of: syntax.EqlSequence | syntax.EqlSample, text: str) -> str:
+    keys = _keys_text(of.by, text)
+    return f" by {keys}" if keys else ""
+
+
+def _keys_text(keys: tuple[syntax.EqlNode, ...], text: str) -> str:
+    """Keys are fields, as a rule; an expression is only named."""
+    return ", ".join(
+        ("?" if node.optional else "") + node.name if isinstance(node, syntax.EqlFieldName) else "an expression"
+        for node in keys
+    )

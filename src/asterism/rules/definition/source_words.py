@@ -1,0 +1,60 @@
+"""How a rule that was written in Sigma or EQL is shown: not as the pattern or the clause that it has become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from asterism.elastic import wording as eql
+from asterism.row_patterns.clause.reading import read
+from asterism.row_patterns.wording import VariableWords
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.sigma import wording as sigma
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWords:
+    """
+    :ivar draw: makes the drawing, an SVG; None: it is that of the pattern or the clause
+    :ivar text: the rule in words; empty: those of the pattern or the clause
+    :ivar variables: the words for the variables of the clause
+    :ivar line: a line of a trace in the words of the language
+    """
+
+    draw: Callable[[], str] | None = None
+    text: str = ""
+    variables: VariableWords = field(default_factory=VariableWords)
+    line: Callable[[str], str] = str
+
+
+PLAIN = SourceWords()
+"""Of a rule that was written as a graph or as SQL."""
+
+
+def words_of(item: Any, processor: PatternProcessor) -> SourceWords:
+    """
+    :param item: the valid JSON form of the rule
+    :raises AsterismError: its text cannot be read
+    """
+    if not isinstance(item, Mapping):
+        return PLAIN
+    if isinstance(item.get("eql"), str):
+        text = item["eql"]
+        return SourceWords(partial(eql.query_svg, text), eql.query_words(text), eql.variable_words(text))
+    if isinstance(item.get("sigma"), str):
+        return sigma_words(item["sigma"], None, processor)
+    return PLAIN
+
+
+def sigma_words(text: str, id: str | None, processor: PatternProcessor) -> SourceWords:
+    """
+    :param text: a Sigma rule, with those to which it refers
+    :param id: that of the rule; None: the only one to which no other one refers
+    :param processor: what the rule has become
+    :raises AsterismError: the text cannot be read
+    """
+    source = sigma.SigmaSource.of(text, id)
+    variables = VariableWords() if processor.sql is None else sigma.variable_words(read(processor.sql).variables)
+    return SourceWords(partial(sigma.rule_svg, source), sigma.rule_words(source), variables, sigma.in_sigma)
