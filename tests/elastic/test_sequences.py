@@ -189,6 +189,15 @@ def test_keys_of_different_types_are_compared_by_their_values() -> None:
     assert eql(query, texts)["pid"].to_pylist() == [10, 11]
 
 
+@pytest.mark.parametrize("of", [pa.float64(), pa.decimal128(20, 1)])
+def test_integer_keys_that_are_no_double_equal_no_other_number(of: pa.DataType) -> None:
+    events = pa.table({"@timestamp": [1, 2], "pid": [2**53 + 1, 0], "ppid": pa.array([0, 2**53]).cast(pa.int64())})
+    events = events.set_column(2, "ppid", events["ppid"].cast(of))
+    query = "sequence [any where pid > 0] by pid [any where pid == 0] by ppid"
+    assert eql(query, events).num_rows == 0
+    assert eql(query, events.set_column(1, "pid", pa.array([2**53, 0]))).num_rows == 2
+
+
 SAMPLE = "sample by kind [any where n < 4] [any where n > 1]"
 
 

@@ -28,6 +28,7 @@ https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -56,18 +57,31 @@ def no_columns_of_copies(columns: Sequence[str]) -> None:
             )
 
 
-def common_type(types: Sequence[pa.DataType]) -> pa.DataType:
-    """The type in which keys of these types are compared: 10 and 10.0 are equal.
+class KeyForm(enum.Enum):
+    """The form in which keys of several types are compared."""
 
-    >>> common_type([pa.int32(), pa.float32()]), common_type([pa.int64(), pa.string()])
-    (DataType(double), DataType(string))
+    SAME = "of one type"
+    INTEGER = "bigint"
+    DOUBLE = "double"
+    NUMBER = "a text of a number"
+    """Of an integer, its digits; of another number, that of the DOUBLE. An integer beyond 2^53 is no DOUBLE."""
+    TEXT = "string"
+
+
+def form_of_keys(types: Sequence[pa.DataType]) -> KeyForm:
+    """
+    >>> form_of_keys([pa.int32(), pa.float32()]), form_of_keys([pa.int64(), pa.string()])
+    (<KeyForm.NUMBER: 'a text of a number'>, <KeyForm.TEXT: 'string'>)
     """
     if len(set(types)) == 1:
-        return types[0]
-    if all(map(pa.types.is_integer, types)):
-        return pa.int64()
+        return KeyForm.SAME
+    are_integers = list(map(pa.types.is_integer, types))
+    if all(are_integers):
+        return KeyForm.INTEGER
     is_number = [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in types]
-    return pa.float64() if all(is_number) else pa.string()
+    if not all(is_number):
+        return KeyForm.TEXT
+    return KeyForm.NUMBER if any(are_integers) else KeyForm.DOUBLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from asterism.elastic.events import (
     unsupported_pipe,
 )
 from asterism.elastic.samples import chosen
-from asterism.elastic.sequences import COPY, KEY, common_type, no_columns_of_copies
+from asterism.elastic.sequences import COPY, KEY, KeyForm, form_of_keys, no_columns_of_copies
 from asterism.embedded.events import table_of
 from asterism.embedded.row_patterns import row_pattern_stream
 from asterism.errors import ExpressionTypeError
@@ -36,6 +36,9 @@ from asterism.expressions.types import name_of
 from asterism.row_patterns.match_recognize import MatchRecognize
 
 _ROW = internal("row")
+_LARGE = 1e19
+"""Larger numbers equal no integer key."""
+_INTEGERS = pa.decimal128(38, 0)
 
 
 def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Table:
@@ -85,12 +88,13 @@ def _piped_sequences(events: pa.Table, plan: SequencePlan, time: str) -> pa.Tabl
 def _samples(table: pa.Table, plan: SamplePlan) -> pa.Table:
     """The events of the samples, which are in the order of their first events."""
     keys = [_evaluated(table, item.keys) for item in plan.items]
-    types = [common_type([value.type for value in position]) for position in zip(*keys, strict=True)]
+    forms = [form_of_keys([value.type for value in position]) for position in zip(*keys, strict=True)]
     candidates: dict[tuple[Any, ...], list[list[int]]] = {}
     for number, item in enumerate(plan.items):
         mask = pc.fill_null(_mask(table, item.condition), False).to_numpy()
         values = [
-            value.cast(of).filter(pa.array(mask)).to_pylist() for value, of in zip(keys[number], types, strict=True)
+            _in_form(value, form).filter(pa.array(mask)).to_pylist()
+            for value, form in zip(keys[number], forms, strict=True)
         ]
         rows = np.flatnonzero(mask).tolist()
         for row, *key in zip(rows, *values, strict=True):
@@ -114,14 +118,26 @@ def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Ta
     """See :data:`~asterism.elastic.sequences.COPY`."""
     no_columns_of_copies(rows.column_names)
     parts, evaluated = [], [_evaluated(rows, keys) for keys in copies]
-    types = [common_type([values.type for values in position]) for position in zip(*evaluated, strict=True)]
+    forms = [form_of_keys([values.type for values in position]) for position in zip(*evaluated, strict=True)]
     for number, keys in enumerate(evaluated):
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
-        for at, (values, of) in enumerate(zip(keys, types, strict=True), 1):
-            part = part.append_column(f"{KEY}{at}", values.cast(of).cast(pa.string()))
+        for at, (values, form) in enumerate(zip(keys, forms, strict=True), 1):
+            part = part.append_column(f"{KEY}{at}", _in_form(values, form).cast(pa.string()))
         parts.append(part.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64())))
     order = [(time, "ascending"), (_ROW, "ascending"), (COPY, "descending")]
     return pa.concat_tables(parts).sort_by(order).drop_columns(_ROW)
+
+
+def _in_form(values: pa.ChunkedArray, form: KeyForm) -> pa.ChunkedArray:
+    """Keys in the form in which they are compared."""
+    if form is KeyForm.SAME:
+        return values
+    if form is KeyForm.NUMBER and not pa.types.is_integer(values.type):
+        is_whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values.cast(pa.float64())), _LARGE))
+        whole = pc.if_else(is_whole, values, pa.scalar(None, values.type)).cast(_INTEGERS).cast(pa.string())
+        return pc.if_else(pc.fill_null(is_whole, False), whole, values.cast(pa.float64()).cast(pa.string()))
+    kinds = {KeyForm.INTEGER: pa.int64(), KeyForm.DOUBLE: pa.float64()}
+    return values.cast(kinds.get(form, pa.string()))
 
 
 def _evaluated(table: pa.Table, texts: Sequence[str]) -> list[pa.ChunkedArray]:

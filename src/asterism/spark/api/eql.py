@@ -26,7 +26,7 @@ from asterism.elastic.events import (
     unsupported_pipe,
 )
 from asterism.elastic.samples import chosen
-from asterism.elastic.sequences import COPY, KEY, common_type, no_columns_of_copies
+from asterism.elastic.sequences import COPY, KEY, KeyForm, form_of_keys, no_columns_of_copies
 from asterism.errors import UnsupportedSyntaxError
 from asterism.spark.host.column_types import arrow_schema
 from asterism.streams.row_patterns import match_recognize
@@ -115,18 +115,28 @@ def _copied(rows: DataFrame, copies: Sequence[Sequence[str]]) -> DataFrame:
 
 
 def _of_common_types(rows: DataFrame, keys: Sequence[Sequence[str]]) -> list[list[Column]]:
-    """Keys, of which each position has one type."""
+    """Keys, of which each position has one form."""
     numbered = [F.expr(key).alias(f"k{number}") for number, key in enumerate(key for each in keys for key in each)]
     types, width = arrow_schema(rows.sparkSession, rows.select(*numbered).schema).types, len(keys[0])
-    casts: list[str | None] = []
-    for at in range(width):
-        of = types[at::width]
-        names = {pa.int64(): "bigint", pa.float64(): "double"}
-        casts.append(None if len(set(of)) == 1 else names.get(common_type(of), "string"))
+    forms = [form_of_keys(types[at::width]) for at in range(width)]
     return [
-        [F.expr(key) if cast is None else F.expr(key).cast(cast) for key, cast in zip(each, casts, strict=True)]
-        for each in keys
+        [_in_form(key, types[width * number + at], forms[at]) for at, key in enumerate(each)]
+        for number, each in enumerate(keys)
     ]
+
+
+def _in_form(key: str, of: pa.DataType, form: KeyForm) -> Column:
+    """A key in the form in which keys are compared."""
+    column = F.expr(key)
+    if form is KeyForm.SAME:
+        return column
+    if form in (KeyForm.INTEGER, KeyForm.DOUBLE):
+        return column.cast(form.value)
+    if form is KeyForm.TEXT or pa.types.is_integer(of):
+        return column.cast("string")
+    number = column.cast("double")
+    whole = F.when((F.floor(column) == column) & (F.abs(number) < 1e19), column.cast("decimal(38,0)").cast("string"))
+    return F.coalesce(whole, number.cast("string"))
 
 
 def _samples(events: DataFrame, plan: SamplePlan, time: str) -> DataFrame:
