@@ -38,3 +38,15 @@ def test_rules_on_postgresql(
         (8, "interested", 2, "dora", ["dora", "dora"]),
     ]
     assert ">wanted, lamp<" in (tmp_path / "rules_postgresql.svg").read_text(encoding="utf-8")
+
+
+def test_alerts_of_sigma_rules(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The streams of Spark have the alerts of the live engines."""
+    alerts = {}
+    for option in ("--live", "--spark"):
+        (tmp_path / option).mkdir()
+        monkeypatch.setattr("sys.argv", ["sigma_alerts.py", option])
+        found = run_program("sigma_alerts", spark, tmp_path / option, monkeypatch)["found"]
+        alerts[option] = sorted(alert[1:] for alert in found.alerts())
+    assert alerts["--spark"] == alerts["--live"]
+    assert len(alerts["--live"]) > 20

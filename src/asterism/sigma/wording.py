@@ -75,12 +75,12 @@ class SigmaSource:
         documents = [document for document in documents_of(text, "sigma") if document.kind != "filter"]
         chosen = [document for document in documents if id is not None and document.id == id]
         referred = {name.lower() for document in documents for name in _references(document)}
-        own = [document for document in documents if not referred.intersection(map(str.lower, document.names))]
-        return cls(documents, (chosen or own or documents)[-1])
+        unreferred = [document for document in documents if not referred.intersection(map(str.lower, document.names))]
+        return cls(documents, (chosen or unreferred or documents)[-1])
 
     def referred(self, name: str) -> SigmaDocument | None:
         known = name.lower()
-        return next((found for found in self.documents if known in map(str.lower, found.names)), None)
+        return next((document for document in self.documents if known in map(str.lower, document.names)), None)
 
 
 def _references(document: SigmaDocument) -> list[str]:
@@ -100,12 +100,12 @@ def in_sigma(text: str) -> str:
     Image|endswith: '\cmd.exe' is false, n = 3 is true
     """
 
-    def written(found: re.Match[str]) -> str:
-        if found["number"]:
-            return _field(found["number"])
-        if found["text"]:
-            return f"{_field(found['column'])}: {_value(found['text'])}"
-        return f"{_field(found['of'])}|{found['call'].lower()}: {_value(found['part'])}"
+    def written(test: re.Match[str]) -> str:
+        if test["number"]:
+            return _field(test["number"])
+        if test["text"]:
+            return f"{_field(test['column'])}: {_value(test['text'])}"
+        return f"{_field(test['of'])}|{test['call'].lower()}: {_value(test['part'])}"
 
     return _TEXT.sub(written, text)
 
@@ -183,7 +183,7 @@ def _tests(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for field, wanted in value.items():
             values = wanted if isinstance(wanted, list) else [wanted]
-            yield f"{field}: {', '.join('null' if one is None else str(one) for one in values)}"
+            yield f"{field}: {', '.join('null' if each is None else str(each) for each in values)}"
     elif isinstance(value, list):
         for at, alternative in enumerate(value):
             tests = " and ".join(_tests(alternative))
