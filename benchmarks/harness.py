@@ -28,7 +28,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def checksum(tag: int, matches: pa.ListArray) -> str:
-    """The sum of the matches' hashes, as README.md defines it; *matches* are lists of event times in match order."""
+    """The sum of the matches' hashes, as programs.md defines it; *matches* are lists of event times in match order."""
     times = matches.flatten().to_numpy().view(np.uint64)
     lengths = pc.list_value_length(matches).to_numpy(zero_copy_only=False)
     begins = np.cumsum(lengths) - lengths

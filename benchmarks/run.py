@@ -127,7 +127,7 @@ class Measurements:
 def _missing(step: Step) -> str | None:
     """What a program needs and the machine does not have."""
     if step.module == FLINK and flink.library() is None:
-        return "without Flink, whose jars are not there (see benchmarks/README.md)"
+        return "without Flink, whose jars are not there (see benchmarks/programs.md)"
     if step.cpus and (shutil.which("taskset") is None or len(os.sched_getaffinity(0)) < step.cpus):
         return f"not measured on {step.cpus} CPUs: it needs them, and taskset"
     return None

@@ -363,7 +363,7 @@ def test_without_flink_its_programs_are_left_out(tmp_path: Path, monkeypatch: py
     steps = [Step("W1 flink", "benchmarks.flink", ())]
     assert measured.of(Item("test", "for tests", lambda size: steps, lambda records, found, size: None)) == []
     assert measured.failed == []
-    assert said == ["test: without Flink, whose jars are not there (see benchmarks/README.md)"]
+    assert said == ["test: without Flink, whose jars are not there (see benchmarks/programs.md)"]
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="there is no taskset")
