@@ -270,6 +270,22 @@ def test_a_field_of_a_backtest_can_be_anything(rules: Path) -> None:
         until(lambda: client.good("POST", "/api/backtest/state", {"job": number})["state"] == "done")
 
 
+def test_matches_that_are_read_are_bounded(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Backtests(NoBacktest())) as backtests:
+        tested = application(str(rules), backtests=backtests)
+        client = Asker(tested)
+        number = client.good("POST", "/api/backtest", {"id": "pair", "text": json.dumps(rule(version=2))})["job"]
+        page = {"job": number, "from": 0, "count": 9}
+        assert client.ask("POST", "/api/backtest/matches", page)[0] == 422, "it has no file"
+        monkeypatch.setattr(backtests, "matches", lambda job: rules.parent / f"{job}.parquet")
+        status, answer = client.ask("POST", "/api/backtest/download", {"job": number, "format": "parquet"})
+        assert (status, answer["error"]["hint"]) == (422, "run it again")
+        with tested._reading, tested._reading:
+            for path, body in (("matches", page), ("download", {"job": number, "format": "csv"})):
+                answer = client.answer("POST", f"/api/backtest/{path}", body)
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
 # ---------------------------------------------------------------------- reading and checking
 
 

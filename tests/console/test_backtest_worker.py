@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from asterism.cli.rules.backtest_worker import BacktestHandler
+from asterism.console import found_matches
 from asterism.console.found_matches import csv_of, page_of, write_matches
 from asterism.console.samples import SampleSettings
 from asterism.errors import AsterismError
@@ -46,7 +47,7 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
     ]  # fmt: skip
     file = tmp_path / "matches.parquet"
     labelled = handler(request | {"label": "is_bad", "file": str(file)}, progress.append)
-    assert (labelled["labelled"], labelled["kept"], labelled["rule"]["true_matches"]) == (2, 2, 1)
+    assert (labelled["labelled"], labelled["listed"], labelled["ofMatches"], labelled["rule"]["true_matches"]) == (2, 2, 2, 1)
     assert labelled["daily"] == [["2026-01-31", 0, 1], ["2026-02-01", 1, 1]]
     assert [(one["difference"], one["true"]) for one in page_of(file, {}, 0, 9)["matches"]] == [
         ("removed", True),
@@ -62,13 +63,13 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
         handler(request, progress.append)
 
 
-def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
+def matches_of(count: int) -> pa.Table:
     rows = [
         {
             "id": "r", "difference": ("added", "kept")[n % 2], "processor_version": 1, "key": [f"k{n}", None][: 1 + n % 2],
             "start_time": 100 - n, "end_time": 100, "measures": [("n", str(-n)), ("key", "=1"), ("key_", "x")],
         }
-        for n in range(5)
+        for n in range(count)
     ]  # fmt: skip
     kind = pa.map_(pa.string(), pa.string())
     kinds = {
@@ -78,7 +79,11 @@ def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
         "key": pa.list_(pa.string()),
     }
     kinds |= {"start_time": pa.int64(), "end_time": pa.int64(), "measures": kind}
-    table = pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+    return pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+
+
+def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
+    table = matches_of(5)
     file = tmp_path / "m.parquet"
     assert write_matches(file, table, [True, False, True, False, True]) == 5
     page = page_of(file, {"difference": "added", "true": True}, 1, 1)
@@ -93,3 +98,24 @@ def test_matches_are_written_and_read_in_pages(tmp_path: Path) -> None:
     assert pq.read_table(file).num_rows == len(lines) - 1
     assert write_matches(file, table.slice(0, 0), None) == 0
     assert page_of(file, {}, 0, 10) == {"matches": [], "of": 0}
+
+
+def test_matches_are_bounded_in_rows_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, table = tmp_path / "m.parquet", matches_of(50)
+    monkeypatch.setattr(found_matches, "_ROWS_AT_ONCE", 7)
+    assert write_matches(file, table, None) == 50
+    whole = pq.read_table(file).column("start").to_pylist()
+    assert whole == sorted(whole, key=int)
+    size = len(whole[0].encode()) + 150
+    monkeypatch.setattr(found_matches, "MAX_BYTES", 20 * size)
+    kept = write_matches(file, table, None)
+    assert 10 < kept < 30
+    assert pq.read_table(file).column("start").to_pylist() == whole[:kept], "the first ones by time"
+    monkeypatch.setattr(found_matches, "MAX_MATCHES", 3)
+    monkeypatch.setattr(found_matches, "MAX_CELL", 2)
+    assert write_matches(file, table, None) == 3
+    page = page_of(file, {}, 0, 9)
+    assert page["of"] == 3
+    assert [match["measures"]["n"] for match in page["matches"]] == ["-…", "-…", "-…"]
+    monkeypatch.setattr(found_matches, "MAX_BYTES", 1)
+    assert write_matches(file, table, None) == 0

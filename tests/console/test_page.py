@@ -213,6 +213,60 @@ def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
     until(lambda: page.stored("loud") == [])
 
 
+def test_columns_are_completed_with_the_keyboard(page: Page) -> None:
+    assert page.server.application.source.schema(60.0) is not None
+    page.open("#/new")
+    page.wait(".problems", "No problems.")
+    page.write("textarea.code", "id: new\nversion: 1\n")
+    area = page.find("textarea.code")
+
+    def write(*keys: str) -> str:
+        """What is suggested after some keys, with a star before the chosen one."""
+        area.send_keys(*keys)
+        return str(
+            page.script(
+                "return [...document.querySelectorAll('.suggestion')].filter((one) => one.checkVisibility())"
+                ".map((one) => (one.ariaSelected === 'true' ? '*' : '') + one.querySelector('bdi').innerText).join(' ')"
+            )
+        )
+
+    def suggested(wanted: str, *keys: str) -> None:
+        area.send_keys(*keys)
+        with suppress(AssertionError):
+            until(lambda: write() == wanted, seconds=10)
+        assert write() == wanted, text()
+
+    def text() -> str:
+        return str(area.get_property("value"))
+
+    # Fields of the rule: nothing is chosen until an arrow key chooses, so Enter makes a line.
+    suggested("sql sigma select suppress shadow", "s")
+    assert area.get_attribute("aria-activedescendant") is None
+    suggested("*sql sigma select suppress shadow", Keys.ARROW_DOWN)
+    suggested("sql sigma select suppress *shadow", Keys.ARROW_UP)
+    suggested("*sql sigma select suppress shadow", Keys.ARROW_DOWN)
+    assert area.get_attribute("aria-controls") == "suggestions"
+    assert page.find(f"#{area.get_attribute('aria-activedescendant')}").get_attribute("role") == "option"
+    suggested("", Keys.ENTER)
+    assert text().endswith("version: 1\nsql: ")
+    # A clause: columns, functions, and the variables of the pattern.
+    suggested("", "|", Keys.ENTER)
+    suggested("PARTITION BY", "PART")
+    suggested("", Keys.ARROW_DOWN, Keys.TAB)
+    suggested("*user", "us", Keys.ARROW_DOWN)
+    suggested("", Keys.ENTER)
+    suggested("ts user kind price", Keys.ENTER, "DEFINE Big AS Big.")
+    suggested("price", "pr")
+    # Escape closes the list, and the focus stays.
+    suggested("", Keys.ESCAPE)
+    assert page.script("return document.activeElement.className") == "code"
+    assert page.all("#panel textarea.code"), "the page stays, too"
+    suggested("*price", Keys.CONTROL, Keys.SPACE, Keys.NULL)
+    suggested("", Keys.ENTER)
+    suggested("Abc abs", " > 1, Abc AS ab")
+    assert text().endswith("sql: |\n  PARTITION BY user\n  DEFINE Big AS Big.price > 1, Abc AS ab")
+
+
 def test_a_shadow_is_seen_everywhere(page: Page) -> None:
     page.open("#/rule/pair/source")
     page.find("textarea.code")

@@ -274,7 +274,34 @@ def chosen(page: Page, label: str, value: str) -> None:
     )
 
 
+def test_a_rule_has_a_title_and_a_description(page: Page) -> None:
+    """In the form and in the text, also of a rule that a form cannot show."""
+    page.open("#/rule/graph/source")
+    page.click(".rule-form summary")
+    page.wait(".rule-form", "The text says more than a form can show")
+    page.find(".rule-form label:nth-child(1) input").send_keys("A and ")
+    page.find(".rule-form label:nth-child(1) input").send_keys("then B")
+
+    def text() -> str:
+        return str(page.find("textarea.code").get_property("value"))
+
+    until(lambda: "title: A and then B" in text(), seconds=20)
+    page.find(".rule-form textarea").send_keys("It's bad: ask", Keys.ENTER, "ann. ")
+    until(lambda: "It's bad: ask" in text() and "    ann." in text(), seconds=20)
+    assert "severity: high" in text()
+    page.write("textarea.code", text().replace("A and then B", "A, then B"))
+    field = page.find(".rule-form label:nth-child(1) input")
+    until(lambda: field.get_property("value") == "A, then B", seconds=20)
+    page.wait(".toolbar .primary", "Save, version 2")
+    page.click(".toolbar .primary:enabled")
+    page.wait(".rule-head .rule-title", "A, then B")
+    page.wait(".rule-head .description", "ann.")
+    page.wait("#list .rule-title", "A, then B")
+    assert page.stored("graph") == [(1, "older"), (2, "on")]
+
+
 def test_a_rule_is_written_with_a_form(page: Page) -> None:
+    assert page.server.application.source.schema(60.0) is not None
     page.open("#/new")
     page.wait(".rule-form", "events within")
     chosen(page, "Shape of the rule", "sequence")
@@ -295,7 +322,8 @@ def test_a_rule_is_written_with_a_form(page: Page) -> None:
     # The text changes the form, and says more than a form can.
     text = str(page.find("textarea.code").get_property("value"))
     page.write("textarea.code", text.replace("'10' MINUTE", "'3' HOUR"))
-    until(lambda: page.find("[aria-label='Duration']").get_property("value") == "3", seconds=20)
+    duration = "return document.querySelector(\"[aria-label='Duration']\").value"
+    until(lambda: page.script(duration) == "3", seconds=20)
     page.write("textarea.code", text.replace("'b'", "lower('B')"))
     page.wait(".rule-form", "The text says more than a form can show")
     page.click(".form-fields button")

@@ -179,6 +179,41 @@ def test_events_are_taken_from_the_history(history: SampleSettings) -> None:
     assert samples.answer({"do": "events", "rule": rule(), "key": ["nobody"], "limit": 9})["events"] == 0
 
 
+@pytest.mark.parametrize("unit", [None, 1])
+def test_events_around_a_match_of_a_rule_without_a_key(tmp_path: Path, unit: int | None) -> None:
+    """Also of integer times, which have different numbers of digits."""
+
+    def moment(n: int) -> Any:
+        return n * 7 if unit else f"2026-01-{1 + n // 24:02} {n % 24:02}:00:00{'.5' * (n % 2)}"
+
+    rows = [{"ts": moment(n), "user": f"u{n % 3}", "n": n} for n in range(400)]
+    (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    samples = Samples(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts"))
+    item = {"id": "r", "version": 1, "sql": "PATTERN (A B) DEFINE A AS n = 150, B AS true"}
+    around = [str(moment(n)) for n in (150, 151)]
+    request = {"do": "events", "rule": item, "key": [], "limit": 100, "around": around}
+    if unit:
+        request["rule"] = item = graph(key=[], condition="n = 150")
+        item["pattern"]["nodes"][1]["condition"]["expression"] = "n = 151"
+    events = samples.answer(request)
+    numbers = [json.loads(line)["n"] for line in events["text"].splitlines()]
+    assert numbers == list(range(72, 172))
+    found = samples.answer({"do": "sample", "rule": item, "events": events["text"], "key": []})
+    assert [[event for _, event in match["events"]] for match in found["matches"]] == [[79, 80]]
+    assert found["trace"]["key"] == []
+    with pytest.raises(AsterismError, match="event 1"):
+        samples.answer(request | {"around": ["soon", "later"]})
+
+
+def test_the_rows_of_a_clause_with_other_alphabets() -> None:
+    """Some letters become longer in upper case."""
+    sql = "PARTITION BY user ORDER BY ts MEASURES 'ŉßİ measures' || A.kind AS price, B.price AS `ŉmeasures` PATTERN (A B) DEFINE A AS kind <> 'ŉ'"
+    text = module._with_all_rows(sql)
+    assert text is not None
+    assert text.startswith("PARTITION BY user ORDER BY ts ALL ROWS PER MATCH PATTERN (A B)")
+    assert tried(rule(sql=sql))["matches"][0]["events"] == [["A", 1], ["B", 3]]
+
+
 def test_a_large_history_is_not_read(history: SampleSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 10)
     with pytest.raises(StreamDefinitionError, match="too large to take events"):

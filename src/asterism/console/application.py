@@ -16,12 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from asterism.console.backtests import Backtests
+from asterism.console.completions import completions
 from asterism.console.counts import WatchedStatus
-from asterism.console.forms import form_from, form_of_text, text_with_form
+from asterism.console.forms import form_from, form_of_text, notes_of_text, text_with_form, text_with_notes
 from asterism.console.found_matches import MAX_PAGE, csv_of, page_of
 from asterism.console.rule_texts import with_fields
 from asterism.console.rule_views import MAX_COMMENT, ConsoleRules, drawing_of, explanation_of
@@ -58,6 +60,8 @@ SAMPLE_TIMEOUT = 30.0
 MAX_CHECKING = 2
 MAX_SAMPLING = 4
 """Clients that may wait for the process that tries rules."""
+MAX_READING = 2
+"""Pages and files of matches that are made at the same time. Each needs a few hundred megabytes at most."""
 MAX_KEY_VALUE = 1_000
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -109,9 +113,11 @@ class ConsoleApplication(RuleApplication):
         self._assets = _assets()
         self._checking = ThreadPoolExecutor(MAX_CHECKING, thread_name_prefix="asterism-console-check")
         self._sampling = threading.BoundedSemaphore(MAX_SAMPLING)
+        self._reading = threading.BoundedSemaphore(MAX_READING)
         read, write = Right.READ, Right.WRITE
         page = {
             "/api/session": {"GET": Route(read, self._session)},
+            "/api/completions": {"GET": Route(read, self._completions)},
             "/api/rules": {"GET": Route(read, self._rules)},
             "/api/status": {"GET": Route(read, self._query_status)},
             "/api/rule": {"POST": Route(read, self._rule, MAX_BODY)},
@@ -192,6 +198,9 @@ class ConsoleApplication(RuleApplication):
         }
         return json_answer(session | self.facts, 200)
 
+    def _completions(self, call: AuthorizedCall) -> Answer:
+        return json_answer(completions({} if self.status is None else self.status.udfs()), 200)
+
     def _rules(self, call: AuthorizedCall) -> Answer:
         text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
         return representation(text, call.request)
@@ -216,6 +225,7 @@ class ConsoleApplication(RuleApplication):
         checked = self._limited(lambda: self.source.check(text, id))
         form = self._limited(lambda: form_of_text(text))
         report = checked.checked.to_dict() | {"form": None if form is None else form.to_dict()}
+        report["notes"] = self._limited(lambda: notes_of_text(text))
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
             report |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
@@ -223,10 +233,15 @@ class ConsoleApplication(RuleApplication):
         return json_answer(report, 200)
 
     def _form(self, call: AuthorizedCall) -> Answer:
-        """The text of a rule with the clause of a form."""
+        """The text of a rule with the clause of a form, or with its title and description."""
         fields = _Fields.of(call)
-        text, form = fields.text("text"), form_from(fields.values.get("form"))
-        return json_answer({"text": self._limited(lambda: text_with_form(text, form))}, 200)
+        text, notes = fields.text("text"), fields.values.get("notes")
+        form = form_from(fields.values.get("form")) if notes is None else None
+
+        def written() -> str:
+            return text_with_notes(text, notes) if form is None else text_with_form(text, form)
+
+        return json_answer({"text": self._limited(written)}, 200)
 
     def _limited(self, compute: Callable[[], _T]) -> _T:
         """:raises AnswerError: it takes too long"""
@@ -390,18 +405,34 @@ class ConsoleApplication(RuleApplication):
         start, count = fields.number("from"), fields.number("count")
         if start < 0 or not 1 <= count <= MAX_PAGE:
             raise AnswerError(422, f"count must be from 1 to {MAX_PAGE:,}, and from at least 0")
-        file = self._known_backtests().matches(fields.number("job"))
-        return json_answer(page_of(file, wanted, start, count), 200)
+        return json_answer(self._read_matches(fields, lambda file: page_of(file, wanted, start, count)), 200)
 
     def _backtest_download(self, call: AuthorizedCall) -> Answer:
         """All matches of a backtest, as a file."""
         fields = _Fields.of(call)
-        format, file = fields.text("format"), self._known_backtests().matches(fields.number("job"))
+        format = fields.text("format")
         if format == "csv":
-            return Answer(HTTPStatus.OK, csv_of(file), {"Content-Type": "text/csv; charset=utf-8"})
-        if format == "parquet":
-            return Answer(HTTPStatus.OK, file.read_bytes(), {"Content-Type": "application/vnd.apache.parquet"})
-        raise AnswerError(422, "format must be csv or parquet")
+            body, kind = self._read_matches(fields, csv_of), "text/csv; charset=utf-8"
+        elif format == "parquet":
+            body, kind = self._read_matches(fields, Path.read_bytes), "application/vnd.apache.parquet"
+        else:
+            raise AnswerError(422, "format must be csv or parquet")
+        return Answer(HTTPStatus.OK, body, {"Content-Type": kind})
+
+    def _read_matches(self, fields: _Fields, read: Callable[[Path], _T]) -> _T:
+        """Read the file with the matches of a backtest.
+
+        :raises AnswerError: too many are being read, or it has been removed in the meantime
+        """
+        file = self._known_backtests().matches(fields.number("job"))
+        if not self._reading.acquire(blocking=False):
+            raise AnswerError(503, "too many matches are being read", "try again later", Retry_After="1")
+        try:
+            return read(file)
+        except FileNotFoundError:
+            raise AnswerError(422, "the matches of this backtest are not kept any more", "run it again") from None
+        finally:
+            self._reading.release()
 
     def _backtest_cancel(self, call: AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)

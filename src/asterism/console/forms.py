@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any
 
-from asterism.console.rule_texts import with_fields
+from asterism.console.rule_texts import with_fields, with_label
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.rule_templates import is_template
 from asterism.text.printable import one_line, quoted_name
@@ -31,6 +31,8 @@ MAX_COMPARISONS = 10
 MAX_TIMES = 100
 MAX_DURATION = 9_999
 MAX_VALUE = 1_000
+NOTES = ("title", "description")
+"""The labels that say what a rule is for."""
 _OTHER_KINDS_OF_RULE = ("pattern", "sigma", "eql", "key", "select", "function", "timedOut")
 """The fields that cannot stand beside ``sql``."""
 _NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")
@@ -110,11 +112,53 @@ def form_of_text(text: str) -> Form | None:
     return None
 
 
+def notes_of_text(text: str) -> dict[str, str] | None:
+    """The title and the description of the text of a rule; None: the text cannot be read.
+
+    >>> notes_of_text("id: a\\nlabels: {title: Large sums}\\n")
+    {'title': 'Large sums', 'description': ''}
+    """
+    with suppress(DocumentSyntaxError, UnicodeEncodeError):
+        item = read_yaml(text)[0]
+        if isinstance(item, dict) and not is_template(item):
+            labels = item.get("labels")
+            texts = labels if isinstance(labels, dict) else {}
+            return {name: text if isinstance(text := texts.get(name), str) else "" for name in NOTES}
+    return None
+
+
 def text_with_form(text: str, form: Form) -> str:
     """The text of a rule with the clause of a form; all other fields stay as they are written.
 
     :raises PatternProcessorError: the text is not YAML, or that of a template or of several rules
     """
+    item = _rule_of(text)
+    removed = {name: None for name in _OTHER_KINDS_OF_RULE if name in item}
+    return with_fields(text, {**removed, "sql": sql_of(form)})
+
+
+def text_with_notes(text: str, notes: Any) -> str:
+    """The text of a rule with another title and description, which are labels.
+
+    :param notes: the JSON object with them
+    :raises PatternProcessorError: they are not texts; or as for :func:`text_with_form`
+    """
+    if not isinstance(notes, Mapping):
+        raise PatternProcessorError("notes must be an object")
+    _rule_of(text)
+    for name in NOTES:
+        value = notes.get(name, "")
+        if not isinstance(value, str) or len(value) > MAX_VALUE:
+            raise PatternProcessorError(f"{name} must be a text of at most {MAX_VALUE:,} characters")
+        try:
+            text = with_label(text, name, value)
+        except (DocumentSyntaxError, UnicodeEncodeError):
+            raise PatternProcessorError(f"{name} has a character that a rule cannot have") from None
+    return text
+
+
+def _rule_of(text: str) -> dict[str, Any]:
+    """:raises PatternProcessorError: the text is not YAML, or that of a template or of several rules"""
     try:
         item = read_yaml(text)[0]
     except DocumentSyntaxError as error:
@@ -123,8 +167,7 @@ def text_with_form(text: str, form: Form) -> str:
         raise PatternProcessorError("the text has a character that is not Unicode") from None
     if not isinstance(item, dict) or is_template(item):
         raise PatternProcessorError("a form writes the text of one rule", "The text is a template, or a list of rules.")
-    removed = {name: None for name in _OTHER_KINDS_OF_RULE if name in item}
-    return with_fields(text, {**removed, "sql": sql_of(form)})
+    return item
 
 
 def form_from(given: Any) -> Form:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import io
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,44 +20,84 @@ from asterism.columns.time import time_text
 
 MAX_MATCHES = 200_000
 """Matches in a file; of more, the first ones by time."""
+MAX_BYTES = 50_000_000
+"""Bytes of the matches in a file."""
 MAX_PAGE = 200
 MAX_MEASURES = 100
+MAX_CELL = 300
+"""Characters of a measure in a page."""
+_ROWS_AT_ONCE = 5_000
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = r"^-?[0-9.]+([eE][-+]?[0-9]+)?$"
-_FIXED = ("difference", "version", "key", "start", "end", "true")
+_TYPES_OF_FIXED: Mapping[str, pa.DataType] = {
+    "difference": pa.string(),
+    "version": pa.int64(),
+    "key": pa.list_(pa.string()),
+    "start": pa.string(),
+    "end": pa.string(),
+    "true": pa.bool_(),
+}
+_FIXED = tuple(_TYPES_OF_FIXED)
 
 
 def write_matches(file: Path, matches: pa.Table, holds: Sequence[bool] | None) -> int:
-    """Write the matches of one rule, and return how many.
+    """Write the matches of one rule, and return how many: the first ones by time that fit into the limits.
 
     :param matches: those of a backtest
     :param holds: for each match whether it has a labelled event; None: there is no label
     """
+    matches = matches.select([name for name in matches.column_names if name != "events"])
     if holds is not None:
         matches = matches.append_column("__true", pa.array(holds, pa.bool_()))
     matches = matches.sort_by([("start_time", "ascending"), ("end_time", "ascending")]).slice(0, MAX_MATCHES)
-    names = [name for name in matches.column_names if name != "events"]
-    rows = matches.select(names).to_pylist(maps_as_pydicts="lossy")
-    measures = list(dict.fromkeys(name for row in rows for name in row["measures"] or {}))[:MAX_MEASURES]
+    measures = _names_of_measures(matches.column("measures"))
     columns = {name: f"{name}_" if name.rstrip("_") in _FIXED else name for name in measures}
-    table = pa.table(
-        {
-            "difference": pa.array([row["difference"] for row in rows], pa.string()),
-            "version": pa.array([row["processor_version"] for row in rows], pa.int64()),
-            "key": pa.array([list(row["key"]) for row in rows], pa.list_(pa.string())),
-            "start": pa.array([time_text(row["start_time"]) for row in rows], pa.string()),
-            "end": pa.array([time_text(row["end_time"]) for row in rows], pa.string()),
-            "true": pa.array([row.get("__true") for row in rows], pa.bool_()),
-            **{
-                column: pa.array([(row["measures"] or {}).get(name) for row in rows], pa.string())
-                for name, column in columns.items()
-            },
-        }
-    )
+    schema = pa.schema(_TYPES_OF_FIXED | dict.fromkeys(columns.values(), pa.string()))
     partial = file.with_suffix(".partial")
-    pq.write_table(table, partial)
+    written, room = 0, MAX_BYTES
+    with pq.ParquetWriter(partial, schema) as writer:
+        for batch in matches.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            rows = [_row(row, columns) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+            sizes = list(itertools.accumulate(map(_size, rows)))
+            fitting = bisect.bisect_right(sizes, room)
+            writer.write_table(pa.Table.from_pylist(rows[:fitting], schema))
+            written += fitting
+            if fitting < len(rows):
+                break
+            room -= sizes[-1]
     partial.replace(file)
-    return int(table.num_rows)
+    return written
+
+
+def _names_of_measures(measures: pa.ChunkedArray) -> list[str]:
+    """The names in the order of their first appearance."""
+    names: dict[str, None] = {}
+    for chunk in measures.chunks:
+        names |= dict.fromkeys(pc.unique(chunk.keys).to_pylist())
+    return list(names)[:MAX_MEASURES]
+
+
+def _row(match: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """A row of the file.
+
+    :param columns: the names of the columns of measures
+    """
+    measures = match["measures"] or {}
+    return {
+        "difference": match["difference"],
+        "version": match["processor_version"],
+        "key": list(match["key"]),
+        "start": time_text(match["start_time"]),
+        "end": time_text(match["end_time"]),
+        "true": match.get("__true"),
+        **{column: measures.get(name) for name, column in columns.items()},
+    }
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    """The size of a row in bytes, with a few for each value."""
+    texts = [*row["key"], *row.values()]
+    return sum(8 + (len(text.encode()) if isinstance(text, str) else 0) for text in texts)
 
 
 def page_of(file: Path, wanted: Mapping[str, Any], start: int, count: int) -> dict[str, Any]:
@@ -69,10 +111,14 @@ def page_of(file: Path, wanted: Mapping[str, Any], start: int, count: int) -> di
         table = table.filter(pc.equal(table.column(name), pa.scalar(value)))
     measures = [name for name in table.column_names if name not in _FIXED]
     rows = [
-        {name: row[name] for name in _FIXED} | {"measures": {_measure_of(name): row[name] for name in measures}}
+        {name: row[name] for name in _FIXED} | {"measures": {_measure_of(name): _cut(row[name]) for name in measures}}
         for row in table.slice(start, count).to_pylist()
     ]
     return {"matches": rows, "of": table.num_rows}
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
 
 
 def _measure_of(column: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from asterism.text.strict_json import DocumentSyntaxError
@@ -41,6 +42,35 @@ def _with_field(text: str, name: str, value: Any) -> str:
         except DocumentSyntaxError:
             pass
     return written_yaml(wanted)
+
+
+def with_label(text: str, name: str, value: str) -> str:
+    """The text of one rule with another value of a label; an empty one removes it.
+
+    :raises DocumentSyntaxError: the text is not YAML
+
+    >>> print(with_label("id: a\\nlabels:\\n  owner: ann  # since May\\n  title: Old\\n", "title", "New"), end="")
+    id: a
+    labels:
+      owner: ann  # since May
+      title: New
+    """
+    item, root = read_yaml(text)
+    labels = item.get("labels") or {}
+    if not isinstance(labels, Mapping) or labels.get(name, "") == value:
+        return text
+    wanted = {label: there for label, there in labels.items() if label != name or value} | ({name: value} if value else {})
+    place = root.inside["labels"].inside.get(name) if labels else None
+    if place is not None and value:
+        # In its place, in quotation marks where it needs them.
+        written = written_yaml({name: value}).removesuffix("\n").partition(": ")[2]
+        puts = [written, json.dumps(value, ensure_ascii=False)]
+        for put in puts[:: -1 if text[place.start : place.start + 1] == '"' else 1]:
+            changed = text[: place.start] + put + text[place.end :]
+            with suppress(DocumentSyntaxError):
+                if "\n" not in put and _words(read_yaml(changed)[0]) == _words(item | {"labels": wanted}):
+                    return changed
+    return with_fields(text, {"labels": wanted or None})
 
 
 def _changed_text(text: str, root: YamlPlace, name: str, value: Any) -> str | None:

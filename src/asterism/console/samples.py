@@ -45,6 +45,7 @@ from asterism.trace.row_patterns import trace_rows
 
 _UNKNOWN = re.compile(r"unknown column '([^']*)'")
 _ONE_ROW = re.compile(r"\bONE\s+ROW\s+PER\s+MATCH\b", re.IGNORECASE)
+_MEASURES = re.compile(r"\bMEASURES\b", re.IGNORECASE | re.ASCII)
 _BEFORE_PATTERN = re.compile(r"\b(?:ONE\s+ROW\s+PER\s+MATCH\b|AFTER\s+MATCH\b|PATTERN\s*\()", re.IGNORECASE)
 MAX_TEXT = 1_000_000
 MAX_EVENTS = 2_000
@@ -557,7 +558,8 @@ def _with_all_rows(sql: str) -> str | None:
     begin, end = 0, 0
     if clause.measures:
         first, last = clause.measures[0].expression, clause.measures[-1].expression
-        begin, end = sql.upper().rfind("MEASURES", 0, first.start), last.start + len(last.text)
+        words = [found.start() for found in _MEASURES.finditer(sql, 0, first.start)]
+        begin, end = words[-1] if words else -1, last.start + len(last.text)
     following = _BEFORE_PATTERN.search(sql, end)
     if begin < 0 or following is None:
         return None
@@ -614,7 +616,7 @@ def _begin(events: pa.Table, time: str | None, limit: int, around: Sequence[str]
     """The first of *limit* events that are shown of a key: the last ones that end soon after a match."""
     if around is None or time is None or events.num_rows <= limit:
         return 0
-    times = [time_text(value) for value in events.column(time).to_pylist()]
-    first = next((at for at, text in enumerate(times) if text >= around[0]), 0)
-    after = next((at for at, text in enumerate(times) if text > around[1]), len(times))
+    times = events.column(time)  # in order
+    start, end = _typed(pa.chunked_array([list(around)]), time, times.type)
+    first, after = pc.sum(pc.less(times, start)).as_py() or 0, pc.sum(pc.less_equal(times, end)).as_py() or 0
     return max(0, min(first, max(after + limit // 5, limit) - limit))

@@ -53,9 +53,9 @@ class BacktestHandler:
         found = report_of(report)
         if request.get("file") is not None:
             on_progress({"stage": "writing the matches"})
-            found["kept"] = write_matches(
-                Path(request["file"]), report.matches, self._holds(request, events, report.matches)
-            )
+            holds = self._holds(request, events, report.matches)
+            found["listed"] = write_matches(Path(request["file"]), report.matches, holds)
+            found["ofMatches"] = report.matches.num_rows
         return found
 
     def _holds(self, request: Mapping[str, Any], events: pa.Table, matches: pa.Table) -> Sequence[bool] | None:

@@ -47,8 +47,10 @@ async function request(method, path, body, etag, signal, isFile = false) {
   let answer = null;
   try {
     answer = isFile && response.ok ? await response.blob() : await response.json();
-  } catch {
-    // The status says enough.
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    if (response.ok) throw new RequestError(0, { error: { message: "the answer of the console was cut off", hint: "try again" } });
+    // Of an error, the status says enough.
   }
   if (!response.ok) throw new RequestError(response.status, answer);
   return { answer, etag: response.headers.get("ETag") };

@@ -11,6 +11,7 @@ const SHORTCUTS = [
   ["n", "new rule"],
   ["1 – 5", "overview, source, try, backtest, versions"],
   ["Ctrl + S", "save, in the editor"],
+  ["Ctrl + Space", "complete columns, functions and fields, in the editor"],
   ["Ctrl + Enter", "run, where events are entered"],
   ["g", "back to the list"],
   ["t", "theme"],
@@ -62,6 +63,17 @@ const app = {
       }
     }
     return session.columns;
+  },
+
+  // What the editor completes.
+  async completions() {
+    const columns = (await this.columns()) ?? this.sampleColumns ?? [];
+    try {
+      this.vocabulary ??= await get("/api/completions");
+    } catch {
+      // It is only a help.
+    }
+    return { columns, functions: [], words: [], fields: [], ...this.vocabulary };
   },
 
   seconds() {

@@ -131,7 +131,9 @@ class FoundMatches {
     this.before = h("button", { type: "button", onclick: () => this.show(this.from - PAGE) }, "Previous");
     this.after = h("button", { type: "button", onclick: () => this.show(this.from + PAGE) }, "Next");
     const save = (format, text) => h("button", { type: "button", onclick: () => this.save(format) }, text);
-    this.element = h("section", { class: "found-matches" }, h("div", { class: "toolbar" }, h("h2", {}, "Matches"), this.select, this.count, h("span", { class: "grow" }), save("csv", "Download CSV"), save("parquet", "Parquet")),
+    const { listed, ofMatches } = job.result;
+    const cut = listed < ofMatches ? h("p", { class: "notice" }, `Only the first ${number(listed)} of ${plural(ofMatches, "match", "matches")} by time are listed and downloaded. The numbers above count all of them.`) : null;
+    this.element = h("section", { class: "found-matches" }, ...(cut ? [cut] : []), h("div", { class: "toolbar" }, h("h2", {}, "Matches"), this.select, this.count, h("span", { class: "grow" }), save("csv", "Download CSV"), save("parquet", "Parquet")),
       this.table, h("div", { class: "toolbar" }, this.before, this.after));
     this.show(0);
   }
@@ -168,7 +170,7 @@ class FoundMatches {
       h("tbody", {}, matches.map((one) => h("tr", {}, h("th", { scope: "row" }, foreign(one.key.length ? keyText(one.key) : "all events")), h("td", {}, timeText(one.start)), h("td", {}, timeText(one.end)),
         this.label ? h("td", {}, h("span", { class: one.true ? "state good" : "state dim" }, one.true ? "right" : "wrong")) : null, differs ? h("td", {}, one.difference) : null,
         names.map((name) => h("td", {}, one.measures[name] === null ? h("i", { class: "dim" }, "NULL") : foreign(one.measures[name]))),
-        h("td", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => this.page.openMatch(one) }, "Events and trace", h("span", { class: "hidden" }, ` of ${keyText(one.key)}, ${timeText(one.start)}`)))))))));
+        h("td", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => this.page.openMatch(one) }, "Events and trace", h("span", { class: "hidden" }, ` of ${keyText(one.key) || "all events"}, ${timeText(one.start)}`)))))))));
   }
 }
 

@@ -2,6 +2,7 @@
 // is hidden from screen readers; problems are also a list below.
 
 import { parts } from "./colours.js";
+import { Completion } from "./complete.js";
 import { foreign, h, plural, replace } from "./dom.js";
 
 const MAX_COLOURED = 200_000;
@@ -14,7 +15,7 @@ function coloured(text) {
 }
 
 export class Editor {
-  constructor({ label, text, onChange, onSave, readOnly = false }) {
+  constructor({ label, text, onChange, onSave, known, readOnly = false }) {
     this.onChange = onChange;
     this.gutter = h("div", { class: "gutter", "aria-hidden": "true" });
     this.layer = h("pre", { class: "layer", "aria-hidden": "true" });
@@ -25,15 +26,19 @@ export class Editor {
       oninput: () => this.changed(),
       onscroll: () => this.scrolled(),
       onkeydown: (event) => {
+        if (this.completion.pressed(event)) return event.preventDefault();
         if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && !event.altKey) this.newLine(event);
         if (event.key.toLowerCase() === "s" && (event.ctrlKey || event.metaKey)) {
           event.preventDefault();
           onSave?.();
         }
+        return undefined;
       },
     });
     this.problems = h("div", { id: "problems", class: "problems", "aria-live": "polite" });
-    this.element = h("div", { class: "editor" }, this.gutter, h("div", { class: "surface" }, this.layer, this.marks, this.area));
+    this.completion = new Completion(this.area, { known, place: (list, length) => this.placeBelow(list, length), onAccept: () => this.changed() });
+    this.surface = h("div", { class: "surface" }, this.layer, this.marks, this.area);
+    this.element = h("div", { class: "editor-box" }, h("div", { class: "editor" }, this.gutter, this.surface), this.completion.list, this.completion.status);
     this.text = text;
   }
 
@@ -49,6 +54,15 @@ export class Editor {
   changed() {
     this.draw();
     this.onChange?.(this.area.value);
+  }
+
+  // Puts a list below the word before the cursor, which has so many characters.
+  placeBelow(list, length) {
+    const { selectionStart, scrollTop, scrollLeft, value } = this.area;
+    const lines = value.slice(0, selectionStart - length).split("\n");
+    const column = [...lines.at(-1).replaceAll("\t", "  ")].length;
+    list.style.top = `calc(var(--pad) + ${lines.length} * var(--line) - ${scrollTop}px)`;
+    list.style.left = `max(0px, min(calc(var(--pad) + ${column}ch + ${this.surface.offsetLeft - scrollLeft}px), calc(100% - ${list.offsetWidth}px)))`;
   }
 
   // A new line begins below the text of the line before.

@@ -16,6 +16,7 @@ const OF_NULLS = [["IS NULL", "is empty"], ["IS NOT NULL", "is not empty"]];
 const TIMED = new Set(["sequence", "count", "absence", "total", "fast", "change"]);
 const DEBOUNCE = 300;
 const MAX_SHOWN = 5;
+const MAX_NOTE = 1000;
 
 function kindOf(type) {
   if (/^(TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL)/.test(type)) return "number";
@@ -27,9 +28,15 @@ export class RuleForm {
     this.page = page;
     this.form = null;
     this.fields = h("div", { class: "form-fields" });
+    this.notes = Object.fromEntries([["title", h("input", { type: "text", class: "wide", placeholder: "What the rule finds, in a few words" })], ["description", h("textarea", { class: "wide", rows: 2, placeholder: "Why it matters, and what to do about a match" })]].map(([name, element]) => {
+      element.maxLength = MAX_NOTE;
+      element.addEventListener("input", () => this.noted());
+      return [name, element];
+    }));
+    const noteRow = (text, name) => h("label", { class: "form-note" }, h("span", {}, text), this.notes[name]);
     this.status = h("div", { class: "form-status", "aria-live": "polite" });
     this.live = h("div", { class: "form-live", "aria-live": "polite" });
-    this.element = h("details", { class: "rule-form", open: page.isNew, ontoggle: () => this.liveMatches() }, h("summary", {}, "Form"), this.fields, this.status, this.live);
+    this.element = h("details", { class: "rule-form", open: page.isNew, ontoggle: () => this.liveMatches() }, h("summary", {}, "Form"), this.noteRows = h("div", { class: "form-fields" }, noteRow("Title", "title"), noteRow("Description", "description")), this.fields, this.status, this.live);
   }
 
   // The columns that a form can compare, with their kinds.
@@ -45,7 +52,9 @@ export class RuleForm {
 
   // The text was checked, which also says what its form is.
   checked(checked) {
-    if (checked.failed || this.isTyping) return;
+    if (checked.failed) return;
+    this.showNotes(checked.notes);
+    if (this.isTyping) return;
     const form = checked.form ?? null;
     const isSame = form !== null && JSON.stringify(form) === JSON.stringify(this.form);
     this.form = form;
@@ -55,9 +64,47 @@ export class RuleForm {
 
   // The text is edited: it counts, and not what was typed into the fields before.
   edited() {
-    this.isTyping = false;
+    if (this.isWriting) return;
+    this.isTyping = this.isNoting = false;
     clearTimeout(this.timer);
+    clearTimeout(this.noteTimer);
     replace(this.status);
+  }
+
+  // The title and the description of the text, unless they are being written.
+  showNotes(notes) {
+    this.noteRows.hidden = !notes;
+    if (!notes || this.isNoting) return;
+    for (const [name, element] of Object.entries(this.notes)) if (element.value.trim() !== notes[name].trim()) element.value = notes[name];
+  }
+
+  noted() {
+    this.isNoting = true;
+    clearTimeout(this.noteTimer);
+    const timer = setTimeout(() => this.writeNotes(timer), DEBOUNCE);
+    this.noteTimer = timer;
+  }
+
+  async writeNotes(timer) {
+    const { page } = this;
+    const { text } = page;
+    const notes = Object.fromEntries(Object.entries(this.notes).map(([name, element]) => [name, element.value.trim()]));
+    try {
+      const written = await post("/api/form", { text, notes });
+      if (page.closed || !this.isNoting || this.noteTimer !== timer) return; // they are written again, or the text counts
+      if (page.text !== text) return this.noted();
+      this.isNoting = false;
+      this.rewrite(written.text);
+    } catch (error) {
+      if (this.noteTimer === timer) replace(this.status, h("p", { class: "problem" }, foreign(error.message)));
+    }
+  }
+
+  // A text that comes from the form takes nothing back that is being typed into it.
+  rewrite(text) {
+    this.isWriting = true;
+    this.page.rewrite(text);
+    this.isWriting = false;
   }
 
   changed(change, isDrawn = false) {
@@ -74,7 +121,8 @@ export class RuleForm {
     try {
       const written = await post("/api/form", { text, form });
       if (page.closed || page.text !== text || this.form !== form) return;
-      page.rewrite(written.text);
+      this.isTyping = false;
+      this.rewrite(written.text);
     } catch (error) {
       if (this.form === form) replace(this.status, h("p", { class: "problem" }, foreign(error.message)));
     }
@@ -82,8 +130,9 @@ export class RuleForm {
 
   begin() {
     const { session } = this.page.app;
-    const time = session.time ?? this.columns.find(([, kind]) => kind === "time")?.[0] ?? "ts";
-    this.form = { shape: "count", keys: session.streamKey.slice(0, 2), time, first: [], second: [], times: 3, total: "sum", column: "", limit: "0", within: [10, "MINUTE"] };
+    const known = new Set(this.columns.map(([name]) => name));
+    const keys = session.streamKey.filter((name) => !known.size || known.has(name)).slice(0, 2);
+    this.form = { shape: "count", keys, time: session.time, first: [], second: [], times: 3, total: "sum", column: "", limit: "0", within: [10, "MINUTE"] };
     this.changed({}, true);
   }
 

@@ -353,19 +353,19 @@ function costText({ states, conditions, bound }) {
 
 function example(session) {
   const quoted = (name) => (/^\w+$/.test(name) ? name : `\`${name.replaceAll("`", "``")}\``);
-  const time = session.time ?? "ts";
+  const { time } = session;
+  const names = new Set((session.columns ?? []).map(([name]) => name));
   const others = (session.columns ?? []).filter(([name]) => name !== time);
   // The key of the stream, or else a column that looks like one.
   const looks = others.find(([name]) => /(^|_)(user|customer|account|card|client|device|machine|host|session)(_|$)/i.test(name)) ?? others.find(([name]) => /_id$/i.test(name)) ?? others.find(([, type]) => type === "STRING");
-  const key = session.streamKey[0] ?? looks?.[0];
+  const key = session.streamKey.find((name) => !names.size || names.has(name)) ?? looks?.[0];
   return `id: my-rule
 version: 1
 labels:
   title: ""
   severity: low
 sql: |
-${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}  ORDER BY ${quoted(time)}
-  MEASURES COUNT(A.*) AS events
+${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}${time === null || (names.size && !names.has(time)) ? "" : `  ORDER BY ${quoted(time)}\n`}  MEASURES COUNT(A.*) AS events
   PATTERN (A ({- X*? -} A){2})
   WITHIN INTERVAL '10' MINUTE
   DEFINE
@@ -460,7 +460,7 @@ class SourceTab {
     }
     this.editor = new Editor({
       label: page.template ? "Source of the template, in YAML" : "Source of the rule, in YAML", text: page.text, readOnly: !page.canEdit,
-      onChange: (text) => page.edited(text), onSave: () => page.save(),
+      onChange: (text) => page.edited(text), onSave: () => page.save(), known: () => page.app.completions(),
     });
     this.button = h("button", { type: "button", class: "primary", onclick: () => page.save() });
     this.revert = h("button", { type: "button", onclick: () => {

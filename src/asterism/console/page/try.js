@@ -53,11 +53,12 @@ export class TryTab {
     if (!/^ *"?tests"? *:/m.test(text)) return replace(this.tests);
     try {
       const results = await post("/api/tests", { text, id: this.page.id });
+      if (this.tested !== text) return;
       const failed = results.filter((one) => one.failure.length).length;
       replace(this.tests, h("h2", {}, "Tests of the rule"), h("p", { class: failed ? "problem" : "fine" }, failed ? `${failed} of ${plural(results.length, "test")} failed` : `${plural(results.length, "test")} passed`),
         h("ul", { class: "test-list" }, results.map((one) => h("li", {}, h("span", { class: one.failure.length ? "state bad" : "state good" }, one.failure.length ? "failed" : "passed"), " ", foreign(one.name), one.failure.length ? h("pre", {}, one.failure.join("\n")) : null))));
     } catch {
-      replace(this.tests); // the text has problems, which its own view shows
+      if (this.tested === text) replace(this.tests); // the text has problems, which its own view shows
     }
   }
 
@@ -73,6 +74,7 @@ export class TryTab {
       const found = await post("/api/test", { text: page.text, id: page.id, events: this.events.value, name: name.value });
       page.rewrite(found.text);
       await page.check();
+      this.runTests();
       if (wasChanged) return toast(`The test ${found.name} is in the source, which is not saved yet.`);
       await page.save();
     } catch (error) {
@@ -85,10 +87,10 @@ export class TryTab {
     const { key } = match;
     replace(this.result, loading("Reading the history …"));
     try {
-      const found = await post("/api/events", { text: this.page.text, id: this.page.id, key: key.length ? key : null, limit: 200, around: [match.start, match.end] });
+      const found = await post("/api/events", { text: this.page.text, id: this.page.id, key, limit: 200, around: [match.start, match.end] });
       this.events.value = found.text;
       samples.set(this.name, found.text);
-      await this.run(key.length ? key : null);
+      await this.run(key);
     } catch (error) {
       replace(this.result, failed(error));
     }
