@@ -10,9 +10,12 @@ from typing import Any
 
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.rules.definition.processor import PatternProcessor
-from tests.console.kit import Asker, application, rule
+from tests.console.kit import EVENTS, Asker, application, rule
 
 STEPS = 14
+FORM: dict[str, Any] = {"shape": "sequence", "keys": ["user"], "time": "ts"}
+for part, kind in (("first", "a"), ("second", "b")):
+    FORM[part] = [{"column": "kind", "operator": "=", "kind": "text", "value": kind}]
 
 
 @dataclass(slots=True)
@@ -88,6 +91,18 @@ class Clicks:
         status, answer = self.client.ask("POST", path, {"id": "pair", "tag": tag, **fields})
         assert status == 200, (self.done, answer)
 
+    def text(self) -> str:
+        """The text that the editor shows: of the version in use, or else of the highest."""
+        versions = self.client.good("POST", "/api/rule", {"id": "pair"})["versions"]
+        used = next((one for one in versions if one["state"] == "on"), versions[0])
+        return str(used["text"])
+
+    def rewrite(self, path: str, **fields: Any) -> None:
+        """A change of the text by the form, or by a sample that becomes a test, which is then saved."""
+        text = self.client.good("POST", path, {"id": "pair", "text": self.text(), **fields})["text"]
+        self.done.append(path)
+        self.ask("/api/save", text=text)
+
     def save(self, *, shadow: bool) -> None:
         self.number += 1
         more: dict[str, Any] = {"shadow": True} if shadow else {}
@@ -99,7 +114,7 @@ class Clicks:
         """One of the clicks that the page offers now."""
         model, random = self.model, self.random
         used, shadow = model.in_force
-        clicks = ["save", "save"]
+        clicks = ["save", "save", "note", "test", "form"] if model.versions else ["save"]
         if used is not None:
             clicks += ["shadow", "use", "remove"]
         if used is not None or shadow is not None:
@@ -113,6 +128,20 @@ class Clicks:
                 self.save(shadow=False)
             case "shadow":
                 self.save(shadow=True)
+            case "note":  # the version stays, and so does what is in force
+                self.number += 1
+                title = f"Title {self.number}"
+                self.rewrite("/api/form", notes={"title": title, "description": "It's so.\nAsk ann."})
+                assert f"title: {title}\n" in self.text()
+            case "test":
+                self.number += 1
+                self.rewrite("/api/test", events=EVENTS, name=f"test {self.number}")
+                assert f"name: test {self.number}\n" in self.text()
+            case "form":
+                self.number += 1
+                is_shadow = "shadow: true" in self.text()
+                self.rewrite("/api/form", form=FORM | {"within": [self.number, "MINUTE"]})
+                model.save(is_shadow)
             case "use":
                 number = random.choice([number for number, version in model.versions.items() if not version.shadow])
                 self.ask("/api/enable", version=number)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from asterism.console import counts as module
 from asterism.console.application import HEADERS, ConsoleApplication
 from asterism.console.backtests import Backtests
-from asterism.console.counts import WatchedStatus
+from asterism.console.counts import MatchesByHour, WatchedStatus
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.worker import OnProgress, WorkerProcess
 from asterism.discovery import (
@@ -24,6 +25,7 @@ from asterism.discovery import (
     HttpPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
+from asterism.rules.definition import processor
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.history import HistoryEntry, changes
 from asterism.rules.sets.set_store import FolderStore
@@ -208,8 +210,9 @@ def test_unknown_paths_and_bodies(client: Asker) -> None:
 
 
 FIELDS = {
-    "/api/rule": ["id"], "/api/check": ["text", "id"], "/api/form": ["text"], "/api/sample": ["text", "id", "events", "key"],
-    "/api/events": ["text", "key", "limit"], "/api/save": ["text", "tag"], "/api/enable": ["id", "version", "tag"],
+    "/api/rule": ["id"], "/api/check": ["text", "id"], "/api/form": ["text", "form", "notes"], "/api/alerts": ["id"],
+    "/api/sample": ["text", "id", "events", "key"],
+    "/api/events": ["text", "key", "limit", "around"], "/api/save": ["text", "tag"], "/api/enable": ["id", "version", "tag"],
     "/api/disable": ["id", "tag"], "/api/remove": ["id", "version", "tag"], "/api/promote": ["id", "tag"],
     "/api/kill": ["id", "version", "reason"], "/api/unkill": ["name"], "/api/history": ["id"],
     "/api/rollback": ["id", "version", "tag"],
@@ -287,6 +290,80 @@ def test_matches_that_are_read_are_bounded(rules: Path, monkeypatch: pytest.Monk
 
 
 # ---------------------------------------------------------------------- reading and checking
+
+
+def test_alerts_are_counted_by_hour(tmp_path: Path, rules: Path) -> None:
+    place = tmp_path / "checkpoint"
+    status = WatchedStatus(status_in(place, 5))
+    client = Asker(application(str(rules), status=status))
+    assert client.good("POST", "/api/alerts", {"id": None})["since"] is None
+    status.look()  # what was found before is not known by hour
+    assert client.good("POST", "/api/alerts", {"id": "pair"})["hours"] == []
+    status_in(place, 12)
+    status.look()
+    [[hour, count]] = client.good("POST", "/api/alerts", {"id": "pair"})["hours"]
+    assert (hour[13:], count) == (":00:00+00:00", 7)
+    assert client.good("POST", "/api/alerts", {"id": None})["rules"] == [["pair", 7, 7, 7]]
+    assert client.ask("POST", "/api/alerts", {"id": 5})[0] == 422
+    assert Asker(application(str(rules))).ask("POST", "/api/alerts", {"id": None})[0] == 404
+
+
+def test_hours_of_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = datetime(2026, 1, 31, 10, tzinfo=UTC)
+    hours = MatchesByHour()
+
+    def add(hour: float, **counts: int) -> None:
+        hours.add(begin + timedelta(hours=hour), {(name[0], int(name[1:])): count for name, count in counts.items()})
+
+    add(0, a1=100)
+    add(0.5, a1=103, b1=2)
+    add(1.5, b1=2)  # a is disabled
+    add(2.5, a1=103, b1=1)  # it is enabled again, and b counts in another checkpoint
+    add(2.6, a1=103, a2=4, b1=1)
+    assert hours.of("a") == [["2026-01-31T10:00:00+00:00", 3], ["2026-01-31T12:00:00+00:00", 4]]
+    assert [count for _, count in hours.of(None)] == [5, 5]
+    add(24.5, a2=5)
+    assert hours.by_rule(begin + timedelta(hours=25)) == [["a", 5, 8, 8], ["b", 1, 3, 3]]
+    monkeypatch.setattr(module, "MAX_COUNTS", 3)
+    add(26, a2=6, b1=2)
+    assert [hour[8:13] for hour, _ in hours.of(None)] == ["01T10", "01T12"], "the latest ones"
+    add(24 * 60 + 25, a2=6, b1=3)
+    assert [count for _, count in hours.of(None)] == [2, 1], "of sixty days"
+
+
+def test_what_the_editor_completes(client: Asker) -> None:
+    found = client.good("GET", "/api/completions")
+    usages, fields = dict(found["functions"]), dict(found["fields"])
+    assert usages["substring"] == "substring(text, start[, length])"
+    assert {"count", "sum", "prev", "classifier"} <= usages.keys()
+    notes = {"changedBy", "changedAt", "comment"}  # which the console writes itself
+    assert fields.keys() == {*processor._FIELDS, "parameters", "rows"} - notes
+
+
+def test_a_disabled_rule_stays_disabled(tmp_path: Path) -> None:
+    """A change of its title is none of what is in force, and neither is one of a version that was rolled back."""
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    create_pattern_processor_table(url)
+    client = Asker(application(url))
+    for version in (1, 2):
+        tag = tag_of(client, "pair") if version > 1 else None
+        client.good(
+            "POST",
+            "/api/save",
+            {"text": json.dumps(rule(version=version, suppress={"for": f"{version} minutes"})), "tag": tag},
+        )
+    client.good("POST", "/api/enable", {"id": "pair", "version": 1, "tag": tag_of(client, "pair")})
+    client.good("POST", "/api/disable", {"id": "pair", "tag": tag_of(client, "pair")})
+    for number in (0, 1):  # of the version that was rolled back, and of the one that was in use
+        text = client.good("POST", "/api/rule", {"id": "pair"})["versions"][number]["text"]
+        text = client.good("POST", "/api/form", {"text": text, "notes": {"title": f"T{number}"}})["text"]
+        saved = client.good("POST", "/api/save", {"text": text, "tag": tag_of(client, "pair")})
+        assert (saved["effect"], saved["version"]) == ("labels", 2 - number)
+    shown = client.good("POST", "/api/rule", {"id": "pair"})["versions"]
+    assert [(one["state"], one["labels"]) for one in shown] == [("off", {"title": "T0"}), ("off", {"title": "T1"})]
+    client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag_of(client, "pair")})
+    shown = client.good("POST", "/api/rule", {"id": "pair"})["versions"]
+    assert [(one["version"], one["state"]) for one in shown] == [(2, "off"), (1, "on")]
 
 
 def test_rules_are_listed(client: Asker) -> None:

@@ -47,7 +47,12 @@ def test_a_rule_is_compared_with_the_version_in_use(tmp_path: Path) -> None:
     ]  # fmt: skip
     file = tmp_path / "matches.parquet"
     labelled = handler(request | {"label": "is_bad", "file": str(file)}, progress.append)
-    assert (labelled["labelled"], labelled["listed"], labelled["ofMatches"], labelled["rule"]["true_matches"]) == (2, 2, 2, 1)
+    assert (labelled["labelled"], labelled["listed"], labelled["ofMatches"], labelled["rule"]["true_matches"]) == (
+        2,
+        2,
+        2,
+        1,
+    )
     assert labelled["daily"] == [["2026-01-31", 0, 1], ["2026-02-01", 1, 1]]
     assert [(one["difference"], one["true"]) for one in page_of(file, {}, 0, 9)["matches"]] == [
         ("removed", True),

@@ -22,8 +22,10 @@ from asterism.console.forms import (
     form_from,
     form_of,
     form_of_text,
+    notes_of_text,
     sql_of,
     text_with_form,
+    text_with_notes,
 )
 from asterism.console.samples import Samples, SampleSettings
 from asterism.errors import PatternProcessorError
@@ -250,6 +252,42 @@ def test_wrong_fields(change: dict[str, Any], message: str) -> None:
 def test_fast_needs_a_time() -> None:
     with pytest.raises(PatternProcessorError, match="time must be a column"):
         sql_of(Form("fast", within=(1, "SECOND")))
+
+
+TITLES = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=12).map(str.strip)
+
+
+@given(TITLES, TITLES, st.sampled_from([
+    "id: a  # ours\nsql: PATTERN (A)  # why\n", "id: a\nlabels: {owner: ann, title: Old}\n",
+    'id: a\nlabels:\n  title: "Old"  # since May\n  owner: ann\n', '{"id": "a", "labels": {"title": "Old", "owner": "ann"}}',
+    "id: a\nlabels:\n  description: |\n    one\n    two\n  title: >-\n    Old\n    title\nversion: 1\n",
+]))  # fmt: skip
+@settings(max_examples=100)
+def test_a_title_and_a_description_are_written_and_read(title: str, description: str, text: str) -> None:
+    before = read_yaml(text)[0]
+    changed = text_with_notes(text, {"title": title, "description": description})
+    assert notes_of_text(changed) == {"title": title, "description": description}
+    after = read_yaml(changed)[0]
+    others = {name: value for name, value in before.get("labels", {}).items() if name not in ("title", "description")}
+    assert {name: v for name, v in after.get("labels", {}).items() if name in others} == others
+    assert {name: v for name, v in after.items() if name != "labels"} == {
+        n: v for n, v in before.items() if n != "labels"
+    }
+    assert text_with_notes(changed, {"title": title, "description": description}) == changed
+    if "# since May" in text and title and "\\n" not in repr(title):
+        assert "# since May" in text_with_notes(text, {"title": title})
+
+
+@pytest.mark.parametrize(("notes", "message"), [
+    ([], "notes must be an object"), ({"title": 5}, "title must be a text"),
+    ({"description": "x" * 1001}, "at most 1,000 characters"),
+    ({"title": "\ud800"}, "title has a character"),
+])  # fmt: skip
+def test_wrong_notes(notes: Any, message: str) -> None:
+    with pytest.raises(PatternProcessorError, match=message):
+        text_with_notes("id: a\n", notes)
+    assert notes_of_text("id: a\nlabels: 5\n") == {"title": "", "description": ""}
+    assert notes_of_text("- id: a\n") is notes_of_text("id: [") is None
 
 
 def test_the_endpoint_writes_and_the_check_reads(tmp_path: Any) -> None:

@@ -207,7 +207,8 @@ def test_events_around_a_match_of_a_rule_without_a_key(tmp_path: Path, unit: int
 
 def test_the_rows_of_a_clause_with_other_alphabets() -> None:
     """Some letters become longer in upper case."""
-    sql = "PARTITION BY user ORDER BY ts MEASURES 'ŉßİ measures' || A.kind AS price, B.price AS `ŉmeasures` PATTERN (A B) DEFINE A AS kind <> 'ŉ'"
+    measures = "'ŉßİ measures' || A.kind AS price, B.price AS `ŉmeasures`"
+    sql = f"PARTITION BY user ORDER BY ts MEASURES {measures} PATTERN (A B) DEFINE A AS kind <> 'ŉ'"
     text = module._with_all_rows(sql)
     assert text is not None
     assert text.startswith("PARTITION BY user ORDER BY ts ALL ROWS PER MATCH PATTERN (A B)")

@@ -120,6 +120,7 @@ class ConsoleApplication(RuleApplication):
             "/api/completions": {"GET": Route(read, self._completions)},
             "/api/rules": {"GET": Route(read, self._rules)},
             "/api/status": {"GET": Route(read, self._query_status)},
+            "/api/alerts": {"POST": Route(read, self._alerts, MAX_BODY)},
             "/api/rule": {"POST": Route(read, self._rule, MAX_BODY)},
             "/api/check": {"POST": Route(read, self._check, MAX_BODY)},
             "/api/form": {"POST": Route(read, self._form, MAX_BODY)},
@@ -215,6 +216,10 @@ class ConsoleApplication(RuleApplication):
         if status is not None:
             fields["status"] = json.loads(status.to_bytes())
         return json_answer(fields, 200)
+
+    def _alerts(self, call: AuthorizedCall) -> Answer:
+        """The matches of a rule, or of all rules, by hour."""
+        return json_answer(self._watched().alerts(_Fields.of(call).optional_text("id")), 200)
 
     def _rule(self, call: AuthorizedCall) -> Answer:
         return json_answer(self.source.details(_Fields.of(call).text("id")), 200)

@@ -123,7 +123,7 @@ def notes_of_text(text: str) -> dict[str, str] | None:
         if isinstance(item, dict) and not is_template(item):
             labels = item.get("labels")
             texts = labels if isinstance(labels, dict) else {}
-            return {name: text if isinstance(text := texts.get(name), str) else "" for name in NOTES}
+            return {name: str(texts.get(name) or "") for name in NOTES}
     return None
 
 
@@ -151,6 +151,7 @@ def text_with_notes(text: str, notes: Any) -> str:
         if not isinstance(value, str) or len(value) > MAX_VALUE:
             raise PatternProcessorError(f"{name} must be a text of at most {MAX_VALUE:,} characters")
         try:
+            value.encode()
             text = with_label(text, name, value)
         except (DocumentSyntaxError, UnicodeEncodeError):
             raise PatternProcessorError(f"{name} has a character that a rule cannot have") from None

@@ -52,7 +52,7 @@ def write_matches(file: Path, matches: pa.Table, holds: Sequence[bool] | None) -
     matches = matches.sort_by([("start_time", "ascending"), ("end_time", "ascending")]).slice(0, MAX_MATCHES)
     measures = _names_of_measures(matches.column("measures"))
     columns = {name: f"{name}_" if name.rstrip("_") in _FIXED else name for name in measures}
-    schema = pa.schema(_TYPES_OF_FIXED | dict.fromkeys(columns.values(), pa.string()))
+    schema = pa.schema({**_TYPES_OF_FIXED, **dict.fromkeys(columns.values(), pa.string())})
     partial = file.with_suffix(".partial")
     written, room = 0, MAX_BYTES
     with pq.ParquetWriter(partial, schema) as writer:

@@ -59,7 +59,9 @@ def with_label(text: str, name: str, value: str) -> str:
     labels = item.get("labels") or {}
     if not isinstance(labels, Mapping) or labels.get(name, "") == value:
         return text
-    wanted = {label: there for label, there in labels.items() if label != name or value} | ({name: value} if value else {})
+    wanted = {label: there for label, there in labels.items() if label != name or value} | (
+        {name: value} if value else {}
+    )
     place = root.inside["labels"].inside.get(name) if labels else None
     if place is not None and value:
         # In its place, in quotation marks where it needs them.

@@ -392,11 +392,9 @@ class ConsoleRules:
             saved.update(id=item["id"], rule=processor.id, version=item.get("version"), effect=effect)
             if effect == UNCHANGED:
                 return rules, []
-            there = rules.get(StoredRule(item).slot)
-            said = comment
-            if comment is None and effect == LABELS and there is not None:
-                said = there.item.get("comment")  # the version stays, and so does what was said about it
-            noted = item if said is None else {**item, "comment": said}
+            noted = {**item} if comment is None else {**item, "comment": comment}
+            if effect == LABELS:
+                noted = _as_it_was(rules, item) | noted
             return rules.add([_addition(noted, None if is_template(item) else processor, author)])
 
         return saved | {"done": self.changed(given["id"], tag, author, add, adds=True)}
@@ -494,6 +492,18 @@ def _addition(item: Mapping[str, Any], processor: PatternProcessor | None, autho
     if processor is None:
         return Addition(item)
     return Addition(item, replace(processor, version=item["version"], changed_by=author))
+
+
+def _as_it_was(rules: RuleSet, item: Mapping[str, Any]) -> dict[str, Any]:
+    """What stays with a version whose labels or tests change: what was said about it, and, in a table, that it is disabled."""
+    slot = StoredRule(item).slot
+    there = next(
+        (rule for rule in rules.of_id(slot[0]) if rule.slot == slot and rule.version == item.get("version")), None
+    )
+    if there is None:
+        return {}
+    said = {} if there.item.get("comment") is None else {"comment": there.item["comment"]}
+    return said if there.enabled or not rules.keeps_versions else said | {"enabled": False}
 
 
 def _tests(item: Any) -> Any:

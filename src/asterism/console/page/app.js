@@ -1,4 +1,5 @@
 import { get, getIfChanged, RequestError, setToken } from "./api.js";
+import { Alerts } from "./daily.js";
 import { byId, dialog, empty, errorBox, foreign, h, loading, replace, toast } from "./dom.js";
 import { RuleList } from "./list.js";
 import { place } from "./places.js";
@@ -48,8 +49,9 @@ const app = {
     return Object.entries(this.status?.killed ?? {}).filter(([name]) => name.startsWith(id) && /^(@\d*)?$/.test(name.slice(id.length)));
   },
 
-  matches(id) {
-    return this.states(id).reduce((sum, one) => sum + (one.matches ?? 0), 0);
+  // The matches of a rule, or of all rules.
+  matchesOf(id) {
+    return (this.status?.rules ?? []).reduce((sum, one) => sum + (id === null || one.id === id ? one.matches ?? 0 : 0), 0);
   },
 
   // The columns of the events. After its start, the console may not know them yet.
@@ -145,12 +147,20 @@ function route() {
     if (kind === "none") {
       document.title = "Asterism rules";
       replace(detail, welcome());
+      app.page = app.session.hasStatus && app.rules.length ? alertsPage(detail) : null;
     } else {
       app.page = new RulePage(app, detail, wanted, kind === "new" ? null : id, tab);
     }
     detail.scrollTop = 0;
   }
   list.draw();
+}
+
+// The alerts of all rules, below the words that say what to do.
+function alertsPage(detail) {
+  const alerts = new Alerts(app);
+  detail.append(alerts.element);
+  return { name: "none", id: null, tab: null, update: () => alerts.update(), choose: () => undefined, go: () => undefined, focusPanel: () => undefined };
 }
 
 function welcome() {

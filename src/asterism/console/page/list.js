@@ -131,7 +131,7 @@ export class RuleList {
     this.kept = new Map();
     const rows = found.map(({ rule, state }) => {
       const isCurrent = app.page?.id === rule.id;
-      const key = JSON.stringify([rule, state, isCurrent, tab, app.matches(rule.id), app.series.matches[rule.id]]);
+      const key = JSON.stringify([rule, state, isCurrent, tab, app.matchesOf(rule.id), app.series.matches[rule.id]]);
       const row = kept.get(key) ?? this.row(rule, state, isCurrent, tab);
       this.kept.set(key, row);
       return row;
@@ -147,7 +147,7 @@ export class RuleList {
     const { app } = this;
     const labels = otherLabels(rule).slice(0, 3);
     const values = app.series.matches[rule.id];
-    const count = app.matches(rule.id);
+    const count = app.matchesOf(rule.id);
     const link = h("a", { href: ruleLink(rule.id, tab), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
         rule.version === null || rule.template ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),

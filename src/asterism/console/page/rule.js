@@ -1,5 +1,6 @@
 import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
+import { Alerts } from "./daily.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
 import { RuleForm } from "./form.js";
@@ -378,7 +379,10 @@ ${key === undefined ? "" : `  PARTITION BY ${quoted(key)}\n`}${time === null || 
 class OverviewTab {
   constructor(page) {
     this.page = page;
-    this.element = h("div", { class: "overview" });
+    this.alerts = page.app.session.hasStatus ? new Alerts(page.app, page.id) : null;
+    this.top = h("div", { class: "overview" });
+    this.rest = h("div", { class: "overview" });
+    this.element = h("div", { class: "overview" }, this.top, this.alerts?.element, this.rest);
     this.update();
   }
 
@@ -389,14 +393,16 @@ class OverviewTab {
     const states = app.states(page.id);
     const killed = app.killed(page.id);
     const drawn = JSON.stringify([states, rule, killed, app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
+    this.alerts?.update();
     if (drawn === this.drawn && !isChecked) return;
     this.drawn = drawn;
-    replace(this.element,
+    replace(this.top,
       rule.error ? errorBox(rule.error, "The rule is invalid") : null,
       states.some((one) => one.reason) ? h("div", { class: "error-box" }, states.filter((one) => one.reason).map((one) =>
         h("p", {}, h("b", {}, `v${one.version} is ${one.state}`), one.disabled_groups ? ` in ${plural(one.disabled_groups, "key group")}` : "", ": ", foreign(one.reason)))) : null,
       killed.length && app.canWrite ? h("div", { class: "notice" }, killed.map(([name]) => h("button", { type: "button", onclick: () => page.admit(name) }, "Re-enable ", foreign(name)))) : null,
-      app.status ? this.counts(states) : null,
+      app.status ? this.counts(states) : null);
+    replace(this.rest,
       this.drawing(rule),
       h("dl", { class: "facts" }, [
         ["What", rule.summary], ["Key", rule.error ? null : rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],

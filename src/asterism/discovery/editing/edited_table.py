@@ -89,13 +89,13 @@ class _Target:
                 self.connection.execute(change.values(self._stored({**changed, **self._changed(self.by)})))
         for rule in after.rules:
             if rule.number is None:
-                self._insert(rule.item)
+                self._insert(rule.item, withdrawn=rule.withdrawn is True)
 
     def _stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
         columns = {name: self.column(name) for name in values}
         return {columns[name].name: _stored(value, columns[name]) for name, value in values.items()}
 
-    def _insert(self, item: Mapping[str, Any]) -> None:
+    def _insert(self, item: Mapping[str, Any], *, withdrawn: bool = False) -> None:
         pattern = item.get("pattern")
         if pattern is None and "pattern" in self.form.names and not self.column("pattern").nullable:
             pattern = ""
@@ -125,6 +125,8 @@ class _Target:
         for name in ("comment", "tests"):  # like the author, they are not stored in a table without the column
             if name in self.form.names:
                 values[name] = item.get(name) or None
+        if withdrawn:
+            values["withdrawn"] = True
         # A column may be missing if its value is the default.
         usual = {"timed_out": False, "shadow": False, "enabled": True}
         wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}

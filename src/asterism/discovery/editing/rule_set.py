@@ -382,10 +382,10 @@ class _Draft:
         assert rule is not None
         self.rules[at] = replace(rule, item=item)
 
-    def append(self, new: Addition) -> None:
+    def append(self, new: Addition, withdrawn: bool | None = None) -> None:
         where = next((rule.where for rule in self.of_id(new.id).values()), self.before.where)
         self.positions[new.id].append(len(self.rules))
-        self.rules.append(StoredRule(new.item, where))
+        self.rules.append(StoredRule(new.item, where, withdrawn=withdrawn))
 
     def enable(self, at: int, enabled: bool) -> None:
         rule = self.rules[at]
@@ -502,6 +502,7 @@ class _Draft:
         same = {at: rule for at, rule in self.of_id(new.id).items() if rule.version == new.version}
         in_force = [*self._used_in((new.id, False)).values()]
         is_leaving = (new.id, False) in leaving
+        withdrawn = None
         for at, rule in same.items():
             if new.is_there(rule.item, rule.enabled):
                 if not self.before.keeps_tests or new.item.get("tests") == rule.item.get("tests"):
@@ -514,6 +515,8 @@ class _Draft:
             if not new.shadow and rule.shadow:  # it is promoted
                 for other, shadow in self.in_slot((new.id, True)).items():
                     self.enable(other, shadow.enabled and shadow.version == new.version)
+            if not new.enabled and rule.slot == new.slot:
+                withdrawn = rule.withdrawn  # it stays disabled, for the same reason
             self.remove(at)
         if new.shadow and not is_leaving and any(new.has_rules_of(used_rule.item) for used_rule in in_force):
             raise new.in_force()
@@ -522,7 +525,7 @@ class _Draft:
         if highest is not None and _number(highest) > new.version and not fits_others(new, [highest]):
             problem = f"{new} would not be used, because version {highest.version} exists"
             raise PatternProcessorError(problem, hint="raise the version")
-        self.append(new)
+        self.append(new, withdrawn)
         return f"{new} added"
 
     def promote(self, id: str) -> int | None:
