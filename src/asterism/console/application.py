@@ -529,10 +529,15 @@ def _described(item: Any, processor: PatternProcessor, semantics: Semantics) -> 
 def _assets() -> dict[str, Answer]:
     """The files of the page, by path. There are no others, so no request chooses a file."""
     assets: dict[str, Answer] = {}
-    for file in resources.files("asterism.console").joinpath("page").iterdir():
-        suffix = "." + file.name.rpartition(".")[2]
-        if suffix in _TYPES:
-            body = file.read_bytes()
-            headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body)}
-            assets["/" if file.name == "index.html" else f"/page/{file.name}"] = Answer(HTTPStatus.OK, body, headers)
+    folders = [("/page/", resources.files("asterism.console").joinpath("page"))]
+    while folders:
+        path, folder = folders.pop()
+        for file in folder.iterdir():
+            suffix = "." + file.name.rpartition(".")[2]
+            if file.is_dir():
+                folders.append((f"{path}{file.name}/", file))
+            elif suffix in _TYPES:
+                body = file.read_bytes()
+                headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body)}
+                assets["/" if file.name == "index.html" else path + file.name] = Answer(HTTPStatus.OK, body, headers)
     return assets

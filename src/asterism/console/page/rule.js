@@ -2,7 +2,7 @@ import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
 import { Alerts } from "./daily.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
-import { Editor } from "./editor.js";
+import { Editor } from "./editor/editor.js";
 import { RuleForm } from "./form.js";
 import { inUse, otherLabels, shadowOf, stateBadge, stateOf, waitingTexts } from "./list.js";
 import { ruleLink } from "./places.js";

@@ -2,7 +2,7 @@
 // the properties of one that has a list: the list is named by aria-controls, and the chosen option by aria-activedescendant.
 
 import { suggestionsAt } from "./context.js";
-import { foreign, h, plural, replace } from "./dom.js";
+import { foreign, h, plural, replace } from "../dom.js";
 
 const MAX_SUGGESTIONS = 60;
 const SHOWN = 8;

@@ -3,7 +3,7 @@
 
 import { parts } from "./colours.js";
 import { Completion } from "./complete.js";
-import { foreign, h, plural, replace } from "./dom.js";
+import { foreign, h, plural, replace } from "../dom.js";
 
 const MAX_COLOURED = 200_000;
 
