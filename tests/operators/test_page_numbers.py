@@ -22,7 +22,7 @@ def test_every_number_is_in_the_range_of_its_kind() -> None:
     assert {kind_of_page(special.pop("DEFINITION_PAGE"))} == {PageKind.DEFINITION}
     assert {kind_of_page(number) for number in special.values()} == {PageKind.OPERATOR}
     assert kind_of_page(page_number(MAX_FIXED_PAGES - 1, MAX_FIXED_PAGES, fixed=True)) is PageKind.FIXED_KEYS
-    counts = [4**n for n in range(1, 7)]
+    counts = [4**n for n in range(1, 8)]
     assert counts[-1] == MAX_PAGES
     numbers = [page_number(index, count, fixed=False) for count in counts for index in range(count)]
     assert len(numbers) == len(set(numbers))

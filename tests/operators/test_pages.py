@@ -137,7 +137,7 @@ def test_pages_are_filled_evenly() -> None:
     [
         (1, PAGE_BYTES, 1, 1), (1, 20 * PAGE_BYTES, 10, 64), (1, 20 * PAGE_BYTES, 16, 1), (64, 20 * PAGE_BYTES, 32, 64),
         (64, 20 * PAGE_BYTES, 33, 16), (64, 128 * PAGE_BYTES, 1, 64), (64, 129 * PAGE_BYTES, 1, 256),
-        (64, PAGE_BYTES, 1, 16), (16, 0, 1, 4), (4, 0, 1, 1), (1, 2**40, 1, 4096), (4096, 2**40, 1, 4096),
+        (64, PAGE_BYTES, 1, 16), (16, 0, 1, 4), (4, 0, 1, 1), (1, 2**40, 1, 16384), (16384, 2**40, 1, 16384),
     ],
 )  # fmt: skip
 def test_wanted_pages(pages: int, size: int, keys: int, wanted: int) -> None:

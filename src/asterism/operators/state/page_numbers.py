@@ -57,8 +57,8 @@ HEADER = -1
 DEFINITION_PAGE = PageKind.DEFINITION.first
 
 MAX_FIXED_PAGES = len(PageKind.FIXED_KEYS.value)
-MAX_PAGES = 4**6
-"""The maximum number of pages that follows the size of the state."""
+MAX_PAGES = 4**7
+"""The maximum number of pages that follows the size of the state: see docs/decisions/0154."""
 
 
 def kind_of_page(number: int) -> PageKind:
