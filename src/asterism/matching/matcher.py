@@ -4,7 +4,7 @@ A :class:`Matcher` runs one or more patterns over events of one schema, in one c
 pattern together with a key of the events. :class:`KeyedEvents` defines which events are passed for each key. Partial matches
 are kept in pages (:mod:`asterism.matching.page`).
 
-See docs/decisions/0026.
+See docs/decisions/0026 and 0126.
 """
 
 from __future__ import annotations
@@ -336,6 +336,9 @@ class Matcher:
             room = int(positions.max()) + 1
             pairs, place = np.unique(kept_rows * room + positions, return_inverse=True)
             kept_rows, positions = pairs // room, pairs % room
+            # Rows are in the order of arrival, and the kernel compares partial matches by the numbers of their first events.
+            order = np.argsort(pool.times[kept_rows], kind="stable")
+            kept_rows, positions, place = kept_rows[order], positions[order], np.argsort(order)[place]
             nodes[:, 0] = place[nodes[:, 0]]
             for some in (rows.run_rows, rows.waiting_rows):
                 begun = some[:, 1] >= 0
