@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,14 +14,22 @@ import pytest
 
 from asterism import Pattern
 from asterism.errors import StateError
-from asterism.operators.state.state_definition import OperatorKind, StateDefinition
-from asterism.savepoints.key_groups import THE_KEY
+from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.savepoints.key_groups import THE_KEY, Summary
 from asterism.savepoints.key_states import KeyStates
+from asterism.savepoints.kinds import key_states
+from asterism.savepoints.manifest import UpstreamOperator
+from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
+from asterism.spark.savepoints.restoring import StoredOperator
+from asterism.spark.savepoints.writing import _OperatorPart, _with_keys
 from asterism.testing import PatternHarness
 from asterism.testing.operator_harness import OperatorHarness
 from tests.kit import small_pages
-from tests.savepoints.regrouping import regroup
+from tests.rules.driver import Driver, chain, processor
+from tests.savepoints.regrouping import regroup, rules_of
+from tests.savepoints.test_folders import folder_of
 from tests.savepoints.test_regrouping import CASES, SCHEMA, USERS, feed, steps
 
 FORGOTTEN = "a customer whose name is nowhere else 7f3a"
@@ -136,3 +146,54 @@ def test_what_cannot_be_dropped(kind: OperatorKind, stage: str | None, text: str
     definition = StateDefinition(kind, pa.schema([]), details={"stages": ["a", "b"]})
     with pytest.raises(StateError, match=text):
         DroppedMatches(stage).check(definition)
+
+
+BY_ITEM = "PARTITION BY user, item % 2 MEASURES COUNT(*) AS n PATTERN (A) DEFINE A AS kind = 'a'"
+
+
+def rules_in_force() -> tuple[StateDefinition, RuleSets]:
+    rules = [
+        processor("by upper", 1, chain("a", "b"), key=("upper(kind)",)),
+        PatternProcessor("a clause", 1, sql=BY_ITEM),
+    ]
+    driver = Driver(key_groups=2).batch([(1, "ann", 1, "a", 0.0)], sets=rules, watermark=3)
+    definition = driver.operator.definition
+    rule_sets = rules_of(driver.stores, definition)
+    assert rule_sets is not None
+    return definition, rule_sets
+
+
+def part_of(definition: StateDefinition, rules: RuleSets | None = None) -> _OperatorPart:
+    summary = Summary(definition, b"", None, 0, [0], [0], announced=True)
+    stored = StoredOperator(folder_of(Path("nowhere")), UpstreamOperator("operator-1", "None", 2, summary, {}), rules)
+    return _OperatorPart(stored, summary, key_states(definition, rules))
+
+
+def test_a_key_column_is_one_of_an_operator_or_of_its_rules() -> None:
+    rules = part_of(*rules_in_force())
+    by_user, whole = (
+        part_of(StateDefinition(OperatorKind.OPERATOR, keys, {KEYS_TABLE: keys}))
+        for keys in (pa.schema([("user", pa.string()), ("shop", pa.int64())]), pa.schema([]))
+    )
+    parts = [whole, rules, by_user]
+    assert _with_keys(parts, ["user"]) == [rules, by_user]
+    assert _with_keys(parts, ["shop", "user"]) == [by_user]
+    for columns in (["kind"], ["upper(kind)"], ["item", "user"], ["item % 2"]):
+        assert _with_keys(parts, columns) == [rules]
+    for columns in (["usr"], ["user", "usr"], ["usr", "user"]):
+        for of_parts in (parts, [rules], [by_user]):
+            with pytest.raises(StateError, match='there is no key column "usr"'):
+                _with_keys(of_parts, columns)
+    with pytest.raises(StateError, match="no operator has all of the key columns shop, item"):
+        _with_keys(parts, ["shop", "item"])
+    with pytest.raises(StateError, match='there is no key column ""'):
+        _with_keys(parts, [])
+    with pytest.raises(StateError, match="the query has no key"):
+        _with_keys([whole], ["user"])
+
+
+def test_an_earlier_release_has_not_written_what_keys_can_be_named_by() -> None:
+    _, rules = rules_in_force()
+    document = json.loads(rules.to_json())
+    assert document.pop("key_columns") == sorted(rules.key_columns)
+    assert RuleSets.from_json(json.dumps(document), "/savepoint").key_columns >= {"user", "item", "upper(kind)", "kind"}

@@ -131,6 +131,30 @@ def test_a_customer_is_forgotten_in_all_operators(spark: SparkSession, plain_fil
     assert remaining == whole.rows()["results"]
 
 
+def of_other_types(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Windows whose key has the name of the pattern's, and is a number."""
+    events = KeyedStream(df, key="user", time="ts", max_out_of_orderness=3 * SECOND)
+    pattern = CEP.pattern(events, AB, drain=options.get("drain", False), key_groups=options.get("key_groups", 3))
+    matches = pattern.select("b.v AS user", "b.v AS v", "match_time AS ts")
+    return window(KeyedStream(matches, "user", "ts"), TumblingWindows.of(200 * SECOND), **options), ["results"]
+
+
+def test_keys_of_the_same_name_with_other_types(spark: SparkSession, tmp_path: Path) -> None:
+    query, savepoint = Query(spark, tmp_path / "query", of_other_types), str(tmp_path / "savepoint")
+    for number in range(3):
+        query.write(number, parts()[number])
+    query.run("first", drain=False, key_groups=3)
+    create_savepoint(spark, str(query.folder / "first"), savepoint)
+    number = read_savepoint(spark, savepoint, operator_id=0).panes().select("key.user").first()
+    assert number is not None
+    keys = [{"user": "u1"}, {"user": str(number.user)}, {"user": None}]
+    writer = SavepointWriter.from_existing_savepoint(spark, savepoint)
+    with pytest.raises(StateError, match='a value of the key column "user" is not a bigint'):
+        writer.remove_keys(keys, operator_id=0)
+    changes = writer.remove_keys(keys).write(str(tmp_path / "without"))
+    assert {number: each.removed["keys"] for number, each in changes.operators.items()} == {0: 1, 1: 1}
+
+
 def test_one_operator_of_several_is_changed(spark: SparkSession, tmp_path: Path) -> None:
     query, savepoint = Query(spark, tmp_path / "query", of_chain), str(tmp_path / "savepoint")
     for number in range(3):

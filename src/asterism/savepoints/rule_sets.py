@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
-from asterism.errors import AsterismError, StateError
+from asterism.errors import AsterismError, ExpressionError, StateError
+from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.binding import Selector, selector_of, selector_of_partitions, selector_of_stream
@@ -32,6 +34,7 @@ class RuleSets:
     :param keys: the key of the stream
     :param seeds: the seeds of the hashes of keys, by the numbers of selectors
     :param udfs: the types of the results of the functions in Python that rules may call, by name, as SQL
+    :param key_columns: what a key can be named by: the columns in the keys of the stream and of the rules, and expressions
     """
 
     sets: SetState
@@ -40,6 +43,7 @@ class RuleSets:
     keys: Sequence[str]
     seeds: Mapping[int, int] = field(default_factory=dict)
     udfs: Mapping[str, str] = field(default_factory=dict)
+    key_columns: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -69,7 +73,8 @@ class RuleSets:
         entries = Entries.of(
             replace(entry, disabled=entry.name in everywhere) if not entry.killed else entry for entry in base.entries
         )
-        seeds = dict(_seed_of(rule, keys) for rule in [*others, *(entry.processor for entry in entries)])
+        rules = [*others, *(entry.processor for entry in entries)]
+        seeds = dict(_seed_of(rule, keys) for rule in rules)
         stream = selector_of_stream(keys)
         disabled = {group: names - everywhere for group, names in failed.items() if names - everywhere}
         return cls(
@@ -79,6 +84,7 @@ class RuleSets:
             list(keys),
             {**seeds, stream.number: stream.seed},
             {name: name_of(kind) for name, kind in (udfs or {}).items()},
+            _key_columns(rules, keys),
         )
 
     def page_of(self, group: int, key_groups: int) -> bytes:
@@ -115,6 +121,7 @@ class RuleSets:
             "keys": list(self.keys),
             "disabled_in": [[group, sorted(names)] for group, names in sorted(self.disabled.items())],
             "seeds": [list(pair) for pair in sorted(self.seeds.items())],
+            "key_columns": sorted(self.key_columns),
         }
         if self.udfs:
             document["udfs"] = dict(self.udfs)
@@ -128,17 +135,21 @@ class RuleSets:
         """
         try:
             document = json.loads(text)
+            sets, keys = sets_from_json(document), list(document["keys"])
             disabled = {
                 int(group): frozenset((id, version, since) for id, version, since in names)
                 for group, names in document["disabled_in"]
             }
+            rules = [entry.processor for entry in sets.entries]
+            columns = document.get("key_columns")  # earlier releases have none
             return cls(
-                sets_from_json(document),
+                sets,
                 disabled,
                 int(document["key_groups"]),
-                list(document["keys"]),
+                keys,
                 {int(number): int(seed) for number, seed in document["seeds"]},
                 {str(name): str(kind) for name, kind in document.get("udfs", {}).items()},
+                _key_columns(rules, keys) if columns is None else frozenset(map(str, columns)),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
             raise StateError(f"the rules of the savepoint {place} cannot be read", f"{RULES}: {error}"[:300]) from None
@@ -150,10 +161,25 @@ def _has_failed(entry: Entry) -> bool:
 
 def _seed_of(rule: PatternProcessor, keys: Sequence[str]) -> tuple[int, int]:
     """The number and the seed of the selector of a rule."""
-    selector: Selector
-    if rule.sql is None:
-        selector = selector_of(rule, keys)
-    else:
-        partition_by = tuple(key.expression.text for key in read(rule.sql).partition_by)
-        selector = selector_of_partitions(partition_by, keys)
+    selector = _selector_of(rule, keys)
     return selector.number, selector.seed
+
+
+def _selector_of(rule: PatternProcessor, keys: Sequence[str]) -> Selector:
+    if rule.sql is None:
+        return selector_of(rule, keys)
+    partition_by = tuple(key.expression.text for key in read(rule.sql).partition_by)
+    return selector_of_partitions(partition_by, keys)
+
+
+def _key_columns(rules: Iterable[PatternProcessor], keys: Sequence[str]) -> frozenset[str]:
+    texts = {text for rule in rules for text in _selector_of(rule, keys).expressions}
+    columns = {name for text in texts for name in _columns_in(text)}
+    return frozenset({*keys, *texts, *columns})
+
+
+def _columns_in(text: str) -> set[str]:
+    try:
+        return {column.parts[0].name for column in parse(text).find_all(exp.Column)}
+    except ExpressionError:
+        return set()

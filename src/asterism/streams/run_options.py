@@ -55,7 +55,10 @@ class QueryHistory:
     :param into: takes the state and the results of the history, the number of key groups and the time mode, and returns the
         results, instead of a query
     :param pages: of a savepoint the initial state, for a number of key groups
-    :param begin: called before the history is read, unless an attempt was interrupted after that
+    :param begin: called before the history is read, unless an attempt was interrupted after that; of a savepoint, copies its sets
+        of rules to the store
+    :param store: of a savepoint with rules, where their sets are copied to
+    :param clear: called before that, with whether an attempt was interrupted after it; raises an error if the store is used
     :param counted: takes the id of the query, and what key groups have counted in the history
     """
 
@@ -64,6 +67,8 @@ class QueryHistory:
     into: Callable[[Any, int, str], Any] | None = None
     pages: Callable[[int], Any] | None = None
     begin: Callable[[], object] | None = None
+    store: str | None = None
+    clear: Callable[[bool], object] | None = None
     counted: Callable[[str, Iterable[Mapping[str, int]]], object] | None = None
 
     @classmethod

@@ -30,7 +30,7 @@ from asterism.spark.savepoints.creating import (
     summary_of,
 )
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.savepoints.restoring import StoredSavepoint, pages_of_groups
+from asterism.spark.savepoints.restoring import StoredSavepoint, clear_store, pages_of_groups
 from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.settings import settings
 from asterism.streams.run_options import QueryHistory, RunOptions
@@ -166,9 +166,19 @@ def with_savepoint(spark: SparkSession, options: RunOptions, store: str | None =
         with settings(spark, PARQUET):
             return pages_of_groups(spark, stored.operators[LAST_OPERATOR], key_groups)
 
-    def copy_sets() -> None:
-        if store is not None:
-            (stored.folder / STORE).copy_to(StoredFolder.of(spark, store))
-
     until = json.loads(seam)["until"] if history.until is None else history.until
-    return replace(options, history=replace(history, until=until, pages=pages, begin=copy_sets))
+    history = replace(history, until=until, pages=pages)
+    if store is not None:
+        history = with_sets(history, stored.folder / STORE, StoredFolder.of(spark, store))
+    return replace(options, history=history)
+
+
+def with_sets(history: QueryHistory, sets: StoredFolder, store: StoredFolder) -> QueryHistory:
+    """A history that is a savepoint, with how its *sets* of rules come to the store of the query."""
+    if not sets.names():
+        return history
+
+    def clear(is_begun: bool) -> None:
+        clear_store(store, is_begun=is_begun)
+
+    return replace(history, store=store.location, clear=clear, begin=lambda: sets.copy_to(store))

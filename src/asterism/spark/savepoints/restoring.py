@@ -60,7 +60,7 @@ from asterism.spark.savepoints.creating import (
     label_column,
 )
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.session.checkpoints import RESTORED
+from asterism.spark.session.checkpoints import RESTORED, SETS
 from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _EVENTS = "key_group int, input string, rows binary"
-RESTORING, SAVEPOINT, _SETS = "restoring", "savepoint", "sets"
+RESTORING, SAVEPOINT = "restoring", "savepoint"
 """In the file of a checkpoint that was made from a savepoint, or is being made; see :data:`RESTORED`."""
 
 
@@ -306,12 +306,21 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
                 target.delete_file(name)
     document = {RESTORING: savepoint.location}
     if sets is not None:
-        document[_SETS] = sets.location
-        if restored.get(_SETS) == sets.location:
-            sets.delete()
-        elif sets.names():
-            raise StateError(f"the store {sets.location} already exists", hint="name a new folder")
+        document[SETS] = sets.location
+        clear_store(sets, is_begun=restored.get(SETS) == sets.location)
     target.replace(RESTORED, json.dumps(document))
+
+
+def clear_store(sets: StoredFolder, *, is_begun: bool) -> None:
+    """Prepare a folder to which the sets of a savepoint are copied.
+
+    :param is_begun: whether an earlier call for the same checkpoint was interrupted while it copied them
+    :raises StateError: the folder is the store of another query
+    """
+    if is_begun:
+        sets.delete()
+    elif sets.names():
+        raise StateError(f"the store {sets.location} already exists", hint="name a new folder")
 
 
 # ---------------------------------------------------------------------- state

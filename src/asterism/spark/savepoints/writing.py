@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
+from operator import and_, or_
 from typing import Any, Self
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import MANIFEST
 from asterism.savepoints.plain_types import plain_schema, plain_type
+from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.stateful import group_column
@@ -108,15 +110,14 @@ class SavepointWriter:
         :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key
             columns, all keys with these values are removed. With rules, which group by keys of their own, all keys that have
             these values among theirs, as strings.
-        :param operator_id: Spark's number of one operator. Default: all operators that have these key columns
-        :raises StateError: the query has no key, or no such key column; or a value does not have the type of its column
+        :param operator_id: Spark's number of one operator. Default: all operators that have these key columns. If they have
+            other types in some of them, a key is removed where its values can be converted.
+        :raises StateError: the query has no key, or no such key column; or a value has the type of its column in no operator
         """
         given = self._as_frame(keys)
-        parts = list(self._parts.values())
-        if operator_id is not None or len(parts) == 1:
-            parts = [parts[0] if operator_id is None else self._part(operator_id)]
-        else:  # if none has the columns, the first one says so
-            parts = [part for part in parts if part.has_keys(given.columns)] or parts[:1]
+        parts = [*self._parts.values()] if operator_id is None else [self._part(operator_id)]
+        parts = _with_keys(parts, given.columns)
+        _check_values(parts, given)
         for part in parts:
             chosen = part.typed_keys(given)
             strings = [f.name for f in chosen.schema.fields if f.dataType.simpleString() == "string"]
@@ -307,37 +308,45 @@ class _OperatorPart:
     def definition(self) -> StateDefinition:
         return self.summary.definition
 
+    @property
+    def rules(self) -> RuleSets | None:
+        return self.stored.rules
+
     # ------------------------------------------------------------------ keys
 
     def _key_types(self, columns: Iterable[str]) -> dict[str, T.DataType]:
-        """The types of the key columns; of rules, which have keys of their own, of any *columns*."""
-        if self.definition.kind is OperatorKind.RULES:
+        """The types of the key columns; of rules, whose keys are strings, those of *columns*."""
+        if self.rules is not None:
             return dict.fromkeys(columns, T.StringType())
         fields = spark_schema(plain_schema(self._key_fields)).fields
         return {name: f.dataType for name, f in zip(self._key_names, fields, strict=True)}
 
-    def has_keys(self, columns: Sequence[str]) -> bool:
-        return bool(self._key_names) and set(columns) <= self._key_types(columns).keys()
+    @property
+    def key_columns(self) -> frozenset[str]:
+        """What a key can be named by."""
+        return frozenset(self._key_names) if self.rules is None else self.rules.key_columns
 
     def typed_keys(self, keys: DataFrame) -> DataFrame:
-        """The distinct *keys* with the types of the key columns.
+        """Those of the *keys* whose values can be converted to the types of the key columns, once each."""
+        columns = [value.alias(name) for name, value in self._converted(keys.columns).items()]
+        return keys.where(self.has_types(keys.columns)).select(columns).distinct().localCheckpoint()
 
-        :raises StateError: there is no such key column, or a value does not have the type
-        """
-        if not self._key_names:
-            raise StateError("the query has no key, so no key can be removed")
-        types = self._key_types(keys.columns)
-        unknown = [name for name in keys.columns if name not in types]
-        if unknown or not keys.columns:
-            raise StateError(f'there is no key column "{"".join(unknown[:1])}"', f"Key columns: {', '.join(types)}")
-        cast = keys.select(
-            *(F.col(quoted_name(name)).try_cast(types[name]).alias(name) for name in keys.columns),
-            *(F.col(quoted_name(name)).isNotNull().alias(f"{name} is given") for name in keys.columns),
+    def has_types(self, columns: Sequence[str]) -> Column:
+        """Whether the values of a key can be converted."""
+        return reduce(
+            and_, (value.isNotNull() | _column(name).isNull() for name, value in self._converted(columns).items())
         )
+
+    def check_value(self, keys: DataFrame) -> None:
+        """:raises StateError: a value of the *keys* cannot be converted"""
+        types = self._key_types(keys.columns)
         for name in keys.columns:
-            if not cast.where(F.col(quoted_name(name)).isNull() & F.col(quoted_name(f"{name} is given"))).isEmpty():
+            if not keys.where(~self.has_types([name])).isEmpty():
                 raise StateError(f'a value of the key column "{name}" is not a {types[name].simpleString()}')
-        return cast.select([quoted_name(name) for name in keys.columns]).distinct().localCheckpoint()
+
+    def _converted(self, columns: Sequence[str]) -> dict[str, Column]:
+        types = self._key_types(columns)
+        return {name: _column(name).try_cast(types[name]) for name in columns}
 
     @property
     def _key_names(self) -> list[str]:
@@ -460,6 +469,35 @@ class _OperatorPart:
                 "the keys of the new savepoint cannot be restored",
                 f"{wrong:,} are not where their hash says, and {several:,} are there twice.",
             )
+
+
+def _with_keys(parts: Sequence[_OperatorPart], columns: Sequence[str]) -> list[_OperatorPart]:
+    """The operators that have all of these key columns.
+
+    :raises StateError: there is none
+    """
+    chosen = [part for part in parts if columns and part.key_columns.issuperset(columns)]
+    known = sorted({name for part in parts for name in part.key_columns})
+    if not known:
+        raise StateError("the query has no key, so no key can be removed")
+    if not chosen:
+        unknown = next((name for name in columns if name not in known), None)
+        detail = f"Key columns: {', '.join(known)}"
+        if columns and unknown is None:
+            raise StateError(f"no operator has all of the key columns {', '.join(columns)}", detail)
+        raise StateError(f'there is no key column "{unknown or ""}"', detail)
+    return chosen
+
+
+def _check_values(parts: Sequence[_OperatorPart], keys: DataFrame) -> None:
+    """:raises StateError: the values of a key can be converted in none of the operators"""
+    unfit = keys.where(~reduce(or_, (part.has_types(keys.columns) for part in parts)))
+    if not unfit.isEmpty():
+        parts[0].check_value(unfit)
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted_name(name))
 
 
 def _mentions(spark: SparkSession, folder: StoredFolder, names: Iterable[str], texts: Sequence[str]) -> dict[str, int]:

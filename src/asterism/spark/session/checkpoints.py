@@ -18,6 +18,9 @@ RESTORED = "asterism_restored.json"
 READING_HISTORY = "reading_history"
 """There in place of ``restoring``, in a checkpoint that begins with a history."""
 
+SETS = "sets"
+"""There, too: the store to which the sets of rules are copied from a savepoint."""
+
 
 def restored_batches(spark: SparkSession, checkpoint: str) -> int:
     """How many micro-batches the sinks of a query have seen before the first one of its checkpoint; 0 unless the checkpoint was

@@ -23,7 +23,7 @@ from pyspark.sql.utils import is_remote
 
 from asterism.errors import StateError
 from asterism.files.file_systems import opened, read_whole, replace_whole
-from asterism.spark.session.checkpoints import READING_HISTORY, RESTORED, begins_with_history
+from asterism.spark.session.checkpoints import READING_HISTORY, RESTORED, SETS, begins_with_history
 from asterism.spark.session.settings import hadoop_settings, settings
 from asterism.streams.run_options import QueryHistory
 
@@ -68,8 +68,11 @@ class StoredHistory:
         :param read: makes the rows of :data:`asterism.spark.histories.runner.HISTORY`
         :param deliver: takes results, with the number of a micro-batch
         """
-        if not self._begin(history):
+        document = self._document()
+        if "batches" in document:
             return
+        if READING_HISTORY not in document and history.begin is not None:
+            history.begin()
         read_rows = read()  # raises an error if the history does not fit, before anything says that it is being read
         self._write(RESTORED, {READING_HISTORY: True, "key_groups": key_groups})
         self._check_visible()
@@ -85,16 +88,18 @@ class StoredHistory:
         self.delivered(key_groups)
 
     def prepare_from_savepoint(self, key_groups: int, history: QueryHistory) -> None:
-        """The same for a history that a batch job has read before, whose results have been passed on."""
-        if self._begin(history):
-            self.delivered(key_groups)
+        """The same for a history that a batch job has read before, whose results have been passed on.
 
-    def _begin(self, history: QueryHistory) -> bool:
-        """Whether anything is left to do before the query starts."""
+        :raises StateError: the store of the query is that of another one
+        """
         document = self._document()
-        if READING_HISTORY not in document and "batches" not in document and history.begin is not None:
+        if "batches" in document:
+            return
+        if history.store is not None and history.clear is not None and history.begin is not None:
+            history.clear(document.get(SETS) == history.store)
+            self._write(RESTORED, {READING_HISTORY: True, "key_groups": key_groups, SETS: history.store})
             history.begin()
-        return "batches" not in document
+        self.delivered(key_groups)
 
     def _check_visible(self) -> None:
         """:raises StateError: this is a client of Spark Connect, and writes to another file system than the server reads"""
