@@ -284,6 +284,12 @@ class Lease:
         )
 
 
+def is_released(name: str) -> bool:
+    """Whether a file of a lease is a claim that its process has ended."""
+    match = _CLAIM.fullmatch(name)
+    return match is not None and match[3] == _RELEASED
+
+
 def _parsed(infos: Sequence[tuple[str, int | None]]) -> list[_Claim]:
     claims = []
     for name, written in infos:

@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.arguments import expect_string
-from asterism.errors import StateError, StreamDefinitionError
+from asterism.errors import LeaseLostError, StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
 from asterism.rules.sets.set_store import STORE
-from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, QueryPosition
+from asterism.savepoints.manifest import SEAM, Manifest, QueryPosition
 from asterism.savepoints.rule_sets import RULES
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
@@ -25,13 +25,12 @@ from asterism.spark.savepoints.creating import (
     PARQUET,
     SavepointTables,
     begin_writing,
-    check_unused,
     rules_of,
     summary_of,
+    writing,
 )
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint, clear_store, pages_of_groups
-from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.settings import settings
 from asterism.streams.run_options import QueryHistory, RunOptions
 
@@ -87,28 +86,26 @@ def bootstrap_savepoint(
     table: DataFrame = next(iter(history.values())) if isinstance(history, Mapping) else history
     spark = table.sparkSession
     folder = StoredFolder.of(spark, target)
-    check_unused(folder, None)  # before a lease is written there
-    failure: BaseException | None = None
-    with leased(spark, folder.location):
-        check_unused(folder, None)  # another process may have written a savepoint meanwhile
-        begin_writing(folder, None)
-        try:
-            _bootstrap(stream, sinks, folder, checked, options)
-        except BaseException as error:
-            failure = error
-            begin_writing(folder, None)
-            folder.delete_file(INCOMPLETE)
-    (folder / FOLDER).delete()
-    if failure is not None:
+    try:
+        with writing(spark, folder, None) as complete:
+            try:
+                complete(_bootstrap(stream, sinks, folder, checked, options))
+            except LeaseLostError:
+                raise
+            except BaseException:
+                begin_writing(folder, None)
+                folder.delete_file(INCOMPLETE)
+                raise
+    except BaseException:
         if not folder.names():
             folder.delete()
-        raise failure
+        raise
 
 
 def _bootstrap(
     stream: Any, sinks: Mapping[str, Sink], folder: StoredFolder, history: QueryHistory, options: Mapping[str, Any]
-) -> None:
-    """Write the savepoint to a folder without files."""
+) -> Manifest:
+    """Write all of the savepoint but its manifest."""
     manifests: list[Manifest] = []
 
     def write(rows: DataFrame, key_groups: int, time_mode: str) -> DataFrame:
@@ -118,10 +115,8 @@ def _bootstrap(
 
     stream.run(sinks, checkpoint=folder.location, drain=False, history=replace(history, into=write), **options)
     (folder / _JOB).delete()
-    # The savepoint is complete only after the sinks have the results.
     folder.write(SEAM, json.dumps({"until": history.until}))
-    folder.replace(MANIFEST, manifests[0].to_json())
-    folder.delete_file(INCOMPLETE)
+    return manifests[0]  # The savepoint is complete only after the sinks have the results.
 
 
 def _write(folder: StoredFolder, rows: DataFrame, key_groups: int, time_mode: str) -> tuple[DataFrame, Manifest]:

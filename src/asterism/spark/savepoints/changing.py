@@ -26,13 +26,20 @@ from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.join_changes import JoinChange
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, Manifest
+from asterism.savepoints.manifest import Manifest
 from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
 from asterism.savepoints.window_changes import WindowsChange
 from asterism.spark.host.column_types import spark_schema
-from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
+from asterism.spark.savepoints.creating import (
+    PARQUET,
+    ROWS,
+    check_unused,
+    folder_of_broadcast,
+    folder_of_waiting,
+    writing,
+)
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
@@ -92,6 +99,7 @@ def change_savepoint(
     :param allow_dropped: whether a part of the state may be dropped
     :raises StateError: as :func:`plan_savepoint`; *target* has files, or the savepoint has files that do not belong to it; or a
         part of the state would be dropped, and that is not allowed
+    :raises CheckpointInUseError: another process writes a savepoint there
 
     Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has a runnable example.
     """
@@ -99,12 +107,12 @@ def change_savepoint(
     expect(StateError, allow_dropped, bool, "allow_dropped must be True or False")
     changed = _SavepointChange(spark, savepoint, definition, renamed or {}, measures, operator_id)
     folder = StoredFolder.of(spark, target)
-    if folder.names():
-        raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
+    check_unused(folder, None)
     changed.check_names()
     plan = changed.plan()
     plan.check(allow_dropped=allow_dropped)
-    changed.write(folder)
+    with writing(spark, folder, None) as complete:
+        complete(changed.write(folder))
     return plan
 
 
@@ -266,7 +274,8 @@ class _SavepointChange:
                 if folder in self._operator.counts:
                     yield folder, self._spark.read.parquet(f"{self._folder.location}/{folder}"), _ChangedWaiting(name)
 
-    def write(self, target: StoredFolder) -> None:
+    def write(self, target: StoredFolder) -> Manifest:
+        """Write all of the new savepoint but its manifest."""
         change, manifest, summary = self._change, self._manifest, self._operator.summary
         place = self._stored.place_of(self._number, target)
         if change is not None and summary is not None:
@@ -289,7 +298,7 @@ class _SavepointChange:
             summary = replace(summary, definition=change.new, fingerprint=change.fingerprint)
             manifest = manifest.with_operator(self._number, summary, counts)
         self._stored.copy_rest(target, [self._number])
-        target.replace(MANIFEST, manifest.to_json())
+        return manifest
 
     def _write_entries(self, entries: pa.Table, location: str) -> None:
         positions = pa.array(range(entries.num_rows), pa.int64())

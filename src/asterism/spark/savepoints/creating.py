@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,8 +16,9 @@ from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.errors import StateError
+from asterism.errors import CheckpointInUseError, StateError
 from asterism.expressions.routines.user_functions import types_of_signatures
+from asterism.files.lease import is_released
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import BROADCAST_PAGE, HEADER, SETS_PAGE, PageKind
@@ -52,7 +55,7 @@ from asterism.spark.host.stateful import group_column
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
-from asterism.spark.session.leases import FOLDER, leased, runs_here
+from asterism.spark.session.leases import FOLDER, leased, leased_here, runs_here
 from asterism.spark.session.settings import hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
@@ -69,6 +72,9 @@ PARQUET = {
 """Settings with which times and names are written and read as they are."""
 _STORED = "key_group int, page int, value binary"
 _Batches = Iterator[pa.RecordBatch]
+_lock = threading.Lock()
+_written_here: set[str] = set()
+"""The folders to which this process writes savepoints."""
 
 
 def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store: str | None = None) -> None:
@@ -85,7 +91,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
         contain the sets, and the new query needs the same store.
     :raises StateError: there is no such checkpoint; it belongs to a query with stateful operators of Spark; release
         0.1.0 has written its state; it runs; or *target* has files
-    :raises CheckpointInUseError: another process runs the query
+    :raises CheckpointInUseError: another process runs the query, or writes a savepoint to *target*
 
     Source: Flink, Savepoints (canonical format). docs/savepoints.md has a runnable example.
     """
@@ -103,8 +109,45 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     with leased(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
-        begin_writing(folder, checkpoint)
-        _create(spark, source, folder, sets)
+        with writing(spark, folder, checkpoint) as complete:
+            complete(_create(spark, source, folder, sets))
+
+
+@contextmanager
+def writing(spark: SparkSession, folder: StoredFolder, checkpoint: str | None) -> Iterator[Callable[[Manifest], None]]:
+    """Write a savepoint to a folder inside the block, alone. The block gets a function that completes it.
+
+    :param checkpoint: of which the savepoint is; None: of tables, or of another savepoint
+    :raises CheckpointInUseError: a savepoint is being written there
+    :raises StateError: the folder has files that no interrupted call has left
+    """
+    check_unused(folder, checkpoint)  # before a lease is written there
+    in_use = f"another savepoint is being written to {folder.location}"
+    hint = "name a new folder for each savepoint"
+    with _lock:  # the lease is that of the process
+        if folder.location in _written_here:
+            raise CheckpointInUseError(in_use, "It is written by another thread of this process.", hint)
+        _written_here.add(folder.location)
+    try:
+        with ExitStack() as stack:
+            try:
+                check = stack.enter_context(leased_here(spark, folder.location, "savepoint"))
+            except CheckpointInUseError as error:
+                raise CheckpointInUseError(in_use, error.detail, hint) from None
+            check_unused(folder, checkpoint)  # there may be one meanwhile
+            begin_writing(folder, checkpoint)
+
+            def complete(manifest: Manifest) -> None:
+                check()
+                folder.replace(MANIFEST, manifest.to_json())
+                folder.delete_file(INCOMPLETE)
+
+            yield complete
+    finally:
+        _written_here.remove(folder.location)
+        claims = folder / FOLDER
+        if all(map(is_released, claims.names())):
+            claims.delete()
 
 
 def check_unused(folder: StoredFolder, checkpoint: str | None) -> None:
@@ -134,8 +177,10 @@ def _is_interrupted(folder: StoredFolder, checkpoint: str | None) -> bool:
     return folder.read(MANIFEST) is None or json.loads(text).get("checkpoint") == checkpoint
 
 
-def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> None:
-    """:param store: where the sets of rules of the last operator are, if it has some"""
+def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> Manifest:
+    """
+    :param store: where the sets of rules of the last operator are, if it has some
+    """
     numbers = checked_operators(spark, source.location)
     states = [read_state(spark, source.location, operator_id=number) for number in numbers]
     position = _position(source, states[LAST_OPERATOR])
@@ -164,8 +209,7 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, sto
     if store.names():
         wait_for_counts(store.location)
         store.copy_to(folder / STORE)
-    folder.replace(MANIFEST, manifest.to_json())
-    folder.delete_file(INCOMPLETE)
+    return manifest
 
 
 def _written(

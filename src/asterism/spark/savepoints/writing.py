@@ -38,7 +38,7 @@ from asterism.savepoints.key_groups import (
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST
+from asterism.savepoints.manifest import Manifest
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
@@ -51,7 +51,7 @@ from asterism.spark.savepoints.contents import (
     texts_that_contain,
     without_keys,
 )
-from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting
+from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting, writing
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings
@@ -262,16 +262,17 @@ class SavepointWriter:
         :param target: a new folder
         :return: what was removed and added
         :raises StateError: *target* has files, or what was written is not a savepoint
+        :raises CheckpointInUseError: another process writes a savepoint there
         """
         expect_string(StateError, target, "the target must be a location", '"/savepoints/carts"')
         self._stored.check_names()
         folder = StoredFolder.of(self._spark, target)
-        if folder.names():
-            raise StateError(f"the folder {target} is not empty", hint="name a new folder for each savepoint")
-        with settings(self._spark, PARQUET):
-            return self._written(folder)
+        with writing(self._spark, folder, None) as complete, settings(self._spark, PARQUET):
+            manifest, changes = self._written(folder)
+            complete(manifest)
+        return changes
 
-    def _written(self, folder: StoredFolder) -> SavepointChanges:
+    def _written(self, folder: StoredFolder) -> tuple[Manifest, SavepointChanges]:
         spark, stored, manifest = self._spark, self._stored, self._manifest
         places = {number: stored.place_of(number, folder) for number in self._parts}
         for number, part in self._parts.items():
@@ -289,8 +290,8 @@ class SavepointWriter:
         position = manifest.position
         logs = [position.offsets, position.commit, position.planned or "", *(folder / "sources").texts()]
         found = texts_that_contain(logs, sought)
-        folder.replace(MANIFEST, replace(manifest, created=datetime.now(UTC).isoformat(timespec="seconds")).to_json())
-        return SavepointChanges.of_operators(changes, {"positions of sources": found} if found else {})
+        manifest = replace(manifest, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        return manifest, SavepointChanges.of_operators(changes, {"positions of sources": found} if found else {})
 
 
 @dataclass

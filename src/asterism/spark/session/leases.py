@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -48,18 +49,21 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[StreamingQuery], None]]:
+def leased(
+    spark: SparkSession, checkpoint: str | None, what: str = "checkpoint"
+) -> Iterator[Callable[[StreamingQuery], None]]:
     """Hold the lease of a checkpoint inside the block, and after it until the query ends that the block has passed on.
 
     Over Spark Connect, the process that starts a query is not the one that runs it, and holds no lease.
 
+    :param what: what is at the location, for messages
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
     seconds = lease_seconds(spark)
     if checkpoint is None or is_remote() or seconds <= 0:
         yield lambda query: None
         return
-    held = _started(checkpoint) or _acquired(spark, checkpoint, seconds)
+    held = _started(checkpoint) or _acquired(spark, checkpoint, seconds, what)
     if held is None:
         yield lambda query: None
         return
@@ -83,19 +87,20 @@ def leased(spark: SparkSession, checkpoint: str | None) -> Iterator[Callable[[St
 
 
 @contextmanager
-def leased_here(spark: SparkSession, checkpoint: str) -> Iterator[None]:
-    """Hold the lease inside the block, also in a client of Spark Connect, which writes to the checkpoint itself.
+def leased_here(spark: SparkSession, checkpoint: str, what: str = "checkpoint") -> Iterator[Callable[[], None]]:
+    """Hold the lease inside the block, also in a client of Spark Connect, which writes to the checkpoint itself. The block gets a
+    function that raises :class:`LeaseLostError` if another process has taken over.
 
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
     seconds = lease_seconds(spark)
     if not is_remote() or seconds <= 0:
-        with leased(spark, checkpoint):
-            yield
+        with leased(spark, checkpoint, what):
+            yield partial(_check, checkpoint)
         return
-    lease = SourceLease(checkpoint, seconds, hadoop_settings(spark))
+    lease = SourceLease(checkpoint, seconds, hadoop_settings(spark), what)
     try:
-        yield
+        yield lease.check
         lease.check()
     finally:
         lease.release()
@@ -117,10 +122,11 @@ class SourceLease:
 
     :param seconds: after which another process takes over
     :param hadoop: settings of Hadoop
+    :param what: what is at the location, for messages
     """
 
-    def __init__(self, checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> None:
-        self._lease = _new_lease(checkpoint, seconds, hadoop)
+    def __init__(self, checkpoint: str, seconds: float, hadoop: Mapping[str, str], what: str = "checkpoint") -> None:
+        self._lease = _new_lease(checkpoint, seconds, hadoop, what)
 
     def check(self) -> None:
         """
@@ -150,9 +156,9 @@ def _started(checkpoint: str) -> _Held | None:
         return held
 
 
-def _acquired(spark: SparkSession, checkpoint: str, seconds: float) -> _Held | None:
+def _acquired(spark: SparkSession, checkpoint: str, seconds: float, what: str) -> _Held | None:
     """A new lease, for a query that starts; None: the folder cannot be used."""
-    lease = _new_lease(checkpoint, seconds, hadoop_settings(spark))
+    lease = _new_lease(checkpoint, seconds, hadoop_settings(spark), what)
     if lease is None:
         return None
     with _lock:
@@ -160,28 +166,28 @@ def _acquired(spark: SparkSession, checkpoint: str, seconds: float) -> _Held | N
         return _held[checkpoint]
 
 
-def _new_lease(checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> Lease | None:
+def _new_lease(checkpoint: str, seconds: float, hadoop: Mapping[str, str], what: str) -> Lease | None:
     """A lease that this process has acquired; None: the folder cannot be used, which a message says.
 
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
     try:
-        location, purpose = f"{checkpoint.rstrip('/')}/{FOLDER}", f"the checkpoint {checkpoint}"
+        location, purpose = f"{checkpoint.rstrip('/')}/{FOLDER}", f"the {what} {checkpoint}"
         lease = Lease(location, purpose, hadoop, expiry=seconds)
         lease.acquire(lambda message: sys.stderr.write(f"asterism: {message}\n"))
     except CheckpointInUseError:
         raise
     except (OSError, StateError, pa.ArrowException) as error:
         reason = f"no lease can be written there: {one_line(str(error), _MAX_REASON)}"
-        sys.stderr.write(unprotected(checkpoint, reason))
+        sys.stderr.write(unprotected(checkpoint, reason, what))
         return None
     return lease
 
 
-def unprotected(checkpoint: str, reason: str) -> str:
+def unprotected(checkpoint: str, reason: str, what: str = "checkpoint") -> str:
     """A message for standard error."""
     return (
-        f"asterism: a second process on the checkpoint {checkpoint} will not be detected, because {reason}. "
+        f"asterism: a second process on the {what} {checkpoint} will not be detected, because {reason}. "
         f'spark.conf.set("{SECONDS}", 0) turns leases off.\n'
     )
 
@@ -192,12 +198,16 @@ def checked(sink: Callable[[DataFrame, int], Any], checkpoint: str | None) -> Ca
         return sink
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        held = _held.get(checkpoint)
-        if held is not None:
-            held.lease.check()
+        _check(checkpoint)
         sink(rows, batch_id)
 
     return write
+
+
+def _check(checkpoint: str) -> None:
+    held = _held.get(checkpoint)
+    if held is not None:
+        held.lease.check()
 
 
 def _watch(checkpoint: str, query: StreamingQuery) -> None:
