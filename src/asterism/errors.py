@@ -445,7 +445,7 @@ class CheckpointMismatchError(StateError):
 
 
 class CheckpointInUseError(StateError):
-    """Another process uses the checkpoint."""
+    """Another process uses the checkpoint, or writes a savepoint to the same folder."""
 
     code = "CHECKPOINT_IN_USE"
 
