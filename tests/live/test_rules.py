@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -116,6 +117,38 @@ def test_a_new_version_adopts_partial_matches(tmp_path: Path) -> None:
         until(lambda: engine.status().processors == {"ab": 2, "other": 2})
         events = [event(2, "b"), event(3, "c")]
         assert ids(engine.process(events, watermark=NOON + timedelta(seconds=3))) == ["ab@2"]
+
+
+CLAUSE = (
+    "PARTITION BY user MEASURES COUNT(*) AS n, LAST(kind) AS last AFTER MATCH SKIP TO NEXT ROW PATTERN (A B{} C) "
+    "WITHIN INTERVAL '60' SECOND DEFINE A AS kind = 'a', B AS kind = 'b', C AS kind = 'c'"
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_version_adopts_the_search_of_a_clause(seed: int, tmp_path: Path) -> None:
+    """With an equal clause, at a random place and after a kill: the rows are those of a rule that was never replaced."""
+    rng = random.Random(seed)
+    events = [event(second, rng.choice("abbc"), rng.choice(["ann", "bob"])) for second in range(40)]
+    first = PatternProcessor("ab", 1, sql=CLAUSE.format("+"))
+    second = PatternProcessor("ab", 2, sql=CLAUSE.format("{1,}"), adopt=1)
+
+    def run(folder: Path, place: int) -> list[str]:
+        folder.mkdir()
+        files, rows = RuleFile(folder), []
+        files.write(first)
+        for part, versions in ((events[:place], {"ab": 1}), (events[place:], {"ab": 2} if place < 40 else {"ab": 1})):
+            with files.open() as engine:
+                until(lambda engine=engine, versions=versions: engine.status().processors == versions)  # type: ignore[misc]
+                for each in part:
+                    rows += engine.process(each, watermark=each["ts"])["matches"].to_pylist()
+            if place < 40:
+                files.write(second)
+        return sorted(f"{row['key']} {row['start_time']} {row['end_time']} {row['result']}" for row in rows)
+
+    whole = run(tmp_path / "whole", 40)
+    assert whole
+    assert run(tmp_path / "changed", rng.randint(5, 35)) == whole
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:

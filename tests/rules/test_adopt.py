@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,15 @@ from tests.rules.test_shadows import found_in
 SQL = "PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
 AB = chain("a", "b")
 SECONDS = timedelta(seconds=60)
+
+
+def clause(version: int, pattern: str = "A B", define: str = "A AS kind = 'a', B AS kind = 'b'", **more: Any) -> Any:
+    """A rule in SQL."""
+    partition, within = more.pop("partition", "user"), more.pop("within", 60)
+    measures = more.pop("measures", "FIRST(kind) AS first")
+    sql = f"PARTITION BY {partition} MEASURES {measures} ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW "
+    sql += f"PATTERN ({pattern}) WITHIN INTERVAL '{within}' SECOND DEFINE {define}"
+    return PatternProcessor("r", version, sql=sql, **more)
 
 
 def e(second: float, kind: str, user: str = "ann", item: int = 1) -> Event:
@@ -73,11 +83,9 @@ def test_what_it_cannot_be(value: Any) -> None:
         PatternProcessor.from_dict({**rule(2).as_data().to_dict(), "adopt": value})
 
 
-def test_its_own_version_and_clauses_cannot_be_adopted() -> None:
+def test_its_own_version_cannot_be_adopted() -> None:
     with pytest.raises(PatternProcessorError, match="its own partial matches"):
         rule(2, adopt=2)
-    with pytest.raises(PatternProcessorError, match="a processor with sql cannot have 'adopt'"):
-        PatternProcessor("r", 2, sql=SQL, adopt=True)
 
 
 # ---------------------------------------------------------------------- which version
@@ -120,6 +128,72 @@ def test_what_ends_before_the_switch_belongs_to_the_former_version() -> None:
     assert driver.found == [("r", 2, ("ann",), "a8 b20")]
 
 
+# ---------------------------------------------------------------------- clauses
+
+ABC = "A AS kind = 'a', B AS kind = 'b', C AS kind = 'c'"
+
+
+def rows(driver: Driver) -> list[tuple[int, str]]:
+    """The version and the event of each row."""
+    return sorted((version, text) for _, version, _, text in driver.found)
+
+
+def test_the_search_of_a_clause_goes_on() -> None:
+    driver = Driver().batch([e(1, "a"), e(2, "a", "bob")], sets=[clause(1)], watermark=3)
+    events = [e(5, "b"), e(6, "c"), e(7, "x", "bob"), e(8, "b", "bob")]
+    driver.batch(events, sets=[clause(2, "A B C", ABC, adopt=True)], watermark=4)
+    assert adopted(driver) == (2, 0, 2)
+    assert rows(driver.end()) == [(2, "a1"), (2, "b5"), (2, "c6")]
+    assert driver.counts.versions["r", 1].partial_matches == 0
+
+
+def test_a_rule_in_eql_and_one_of_sigma_adopt() -> None:
+    eql = 'sequence by user with maxspan=60s [any where kind == "a"] [any where kind == "b"{}]'
+    first = PatternProcessor.from_dict({"id": "r", "version": 1, "eql": eql.format("")})
+    second = PatternProcessor.from_dict({"id": "r", "version": 2, "eql": eql.format(' or kind == "c"'), "adopt": True})
+    assert second.adopt == ANY_VERSION
+    driver = Driver().batch([e(1, "a")], sets=[first], watermark=2)
+    driver.batch([e(3, "c")], sets=[second], watermark=4)
+    assert driver.counts.versions["r", 2].adopted == 1
+    assert len(driver.end().rows["matches"]) == 1
+
+
+def test_a_shadow_gets_a_copy_of_a_search() -> None:
+    driver = Driver().batch([e(1, "a")], sets=[clause(1)], watermark=2)
+    driver.batch([e(3, "b")], sets=[clause(1), clause(2, adopt=1, shadow=True)], watermark=4).end()
+    assert rows(driver) == [(1, "a1"), (1, "b3")]
+    assert [row["processor_version"] for row in driver.rows[SHADOW]] == [2, 2]
+
+
+def test_what_ends_before_the_switch_belongs_to_the_former_clause() -> None:
+    two = [clause(1, "A B?", within=5), clause(2, "A B?", within=50, adopt=True, timestamp=at(10))]
+    driver = Driver().batch([e(1, "a"), e(8, "a"), e(20, "b")], sets=two, watermark=9).end()
+    assert rows(driver) == [(1, "a1"), (2, "a8"), (2, "b20")]
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (clause(2, partition="item", adopt=True), "it groups the events by another key"),
+        (clause(2, define="A AS kind = 'a', B AS x > PREV(x)", adopt=True), "PREV\\(\\) reads changed"),
+        (clause(2, measures="MATCH_NUMBER() AS n", adopt=True), "the use of MATCH_NUMBER"),
+        (clause(2, "^ A B", adopt=True), "a pattern that begins with \\^"),
+        (clause(2, max_partial_matches=1, adopt=True), "the new clause fails"),
+    ],
+)  # fmt: skip
+def test_what_a_clause_cannot_adopt(new: PatternProcessor, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It begins with the events after the switch."""
+    define = "A AS kind = 'a', X AS kind = 'x', B AS kind = 'b'"
+    former = clause(1, "A X* B", define)
+    driver = Driver().batch([e(1, "a"), e(2, "x"), e(3, "x")], sets=[former], watermark=4)
+    driver.batch([(5, "ann", 1, "b", 1.0), (6, "ann", 1, "a", 1.0)], sets=[new], watermark=7)
+    counts = driver.counts.versions["r", 2]
+    assert counts.adopted == 0
+    assert counts.not_adopted > 0
+    assert re.search(reason, caplog.text)
+    assert [row for row in rows(driver.end()) if row[1] < "a6"] == []
+
+
 # ---------------------------------------------------------------------- what cannot continue
 
 
@@ -130,11 +204,15 @@ def test_another_key_drops_them_and_says_so(caplog: pytest.LogCaptureFixture) ->
     assert "drops partial matches of version 1: 2 partial matches: it groups the events by another key" in caplog.text
 
 
-def test_a_clause_has_no_partial_matches() -> None:
-    former = PatternProcessor("r", 1, sql=SQL)
-    driver = Driver().batch([e(1, "a")], sets=[former], watermark=2)
-    driver.batch([e(3, "b")], sets=[rule(2, adopt=True)]).end()
-    assert driver.found == []
+def test_a_pattern_and_a_clause_do_not_adopt_each_other(caplog: pytest.LogCaptureFixture) -> None:
+    for former, now in ((clause(1), rule(2, adopt=True)), (rule(1), clause(2, adopt=True))):
+        caplog.clear()
+        driver = Driver().batch([e(1, "a")], sets=[former], watermark=2)
+        driver.batch([e(3, "b"), e(3, "a")], sets=[now], watermark=4)
+        assert driver.counts.versions["r", 2].not_adopted == 1
+        assert driver.end().found == []
+        assert "1 " in caplog.text
+        assert "one version is a pattern, and the other one a clause" in caplog.text
 
 
 def test_a_pattern_that_needs_more_memory_drops_them() -> None:
@@ -245,8 +323,22 @@ def test_the_version_that_it_names_is_compared() -> None:
     assert adoption_text(rule(3, adopt=1, key=("item",)), rule(1, key=("user",)), Semantics.DEFAULT).endswith(
         "another key"
     )
-    clause = PatternProcessor("r", 1, sql=SQL)
-    assert adoption_text(rule(2, adopt=True), clause, Semantics.DEFAULT).endswith("the former version is a clause")
+    former = PatternProcessor("r", 1, sql=SQL)
+    text = adoption_text(rule(2, adopt=True), former, Semantics.DEFAULT)
+    assert text.endswith("one version is a pattern, and the other one a clause")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({}, {"pattern": "A+ B"}, "adopts the undecided searches of version 1"),
+        ({"pattern": "^ A B"}, {"pattern": "^ A B"}, "adopts the undecided searches of version 1"),
+        ({}, {"pattern": "^ A B"}, "adopts none of the undecided searches of version 1: the new pattern begins with ^"),
+        ({}, {"partition": "item"}, "adopts none of the undecided searches of version 1: PARTITION BY changed"),
+    ],
+)
+def test_it_is_said_before_what_a_clause_adopts(old: dict[str, str], new: dict[str, str], said: str) -> None:
+    assert adoption_text(clause(2, **new, adopt=True), clause(1, **old), Semantics.DEFAULT) == said
 
 
 def test_all_that_the_plan_of_stages_says_is_what_happens() -> None:

@@ -19,6 +19,8 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING, aligned_column
 
+CANNOT_CONTINUE = "the checkpoint cannot be continued: "
+"""The messages about a definition that cannot continue begin with it."""
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
 NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
@@ -40,7 +42,7 @@ _FORMER_RELEASE = (
 
 def _mismatch(what: str, detail: str | None, hint: str) -> CheckpointMismatchError:
     """The error for a change that is not possible, with the remedy."""
-    return CheckpointMismatchError(f"the checkpoint cannot be continued: {what}", detail, hint)
+    return CheckpointMismatchError(f"{CANNOT_CONTINUE}{what}", detail, hint)
 
 
 def check_evolution(old: StateDefinition, new: StateDefinition) -> None:

@@ -152,7 +152,7 @@ class RowPatternOperator(KeyGroupOperator):
         schemas = {MATCHES: clause.output, LATE_ROWS: self.row_input}
         self.output_schemas = {name: schemas[name] for name in outputs}
         self._fixed = {
-            **_parts_of(clause.clause),
+            **parts_of(clause.clause),
             "the event time": repr(Described(self.time)),
             "the number of earlier rows that PREV() reads": str(self._margin),
             "the use of MATCH_NUMBER()": str(self._numbered),
@@ -380,7 +380,7 @@ def _uses_match_number(clause: CheckedClause) -> bool:
 _NULLS = {None: "", True: " NULLS FIRST", False: " NULLS LAST"}
 
 
-def _parts_of(clause: Clause) -> dict[str, str]:
+def parts_of(clause: Clause) -> dict[str, str]:
     """The parts of a clause on which its state depends, as texts."""
     skip = [clause.skip.to.value, *([] if clause.skip.variable is None else [clause.skip.variable])]
     return {

@@ -32,6 +32,7 @@ from asterism.matching.spec import PROCESSING_TIME
 from asterism.operators.key_group import Group
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import MemoryStore
 from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, check
@@ -185,6 +186,16 @@ class ClauseOfRule:
         if needed is not None and not needed.all():
             rows = rows.filter(pa.array(needed))
         return self.operator.prepare(EVENTS, cast_table(rows, schema))
+
+    def definition_named_as(self, other: ClauseOfRule) -> StateDefinition:
+        """The definition of the state, in which the columns that are not those of events have their names in *other*."""
+        names = {f"e:{mine.name}": f"e:{theirs.name}" for mine, theirs in zip(self._fields, other._fields, strict=True)}
+        definition = self.operator.definition
+        tables = {
+            name: pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema])
+            for name, schema in definition.tables.items()
+        }
+        return replace(definition, tables=tables)
 
     def waiting_keys(self, state: bytes) -> pa.Array:
         return one_chunk(self.operator.keys_in(state).column(0))

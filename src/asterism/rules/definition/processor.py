@@ -68,7 +68,6 @@ _INSTEAD = {
     "select": "MEASURES, in the clause",
     "function": "MEASURES, in the clause",
     "timedOut": None,
-    "adopt": "a clause keeps rows, which begin anew with each version",
 }
 """The fields that a processor with *sql* cannot have, and what to write instead."""
 ANY_VERSION = -1
@@ -116,7 +115,8 @@ class PatternProcessor:
         the processor, and equality ignores it. None: unknown.
     :param adopt: whether it continues with the partial matches of the version that it replaces: True, or the only version of
         which it does. What cannot continue is dropped and counted, as in a changed savepoint. None: all are dropped. It can
-        change without a new version, and has no effect once the version is in force. Not with *sql*.
+        change without a new version, and has no effect once the version is in force. With *sql*, the search goes on at the first
+        undecided row of the version before.
     :param shadow: whether it runs beside the version in force, with a separate output. A shadow becomes the version in force,
         with its partial matches, when the same version is no longer a shadow.
     :raises PatternProcessorError: a field is out of bounds
@@ -233,7 +233,7 @@ class PatternProcessor:
     def _check_sql(self) -> None:
         if not _is_string(self.sql, MAX_SQL):
             raise PatternProcessorError(f"sql must be a string of 1 to {MAX_SQL:,} characters")
-        given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None, self.adopt)
+        given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None)
         for name, value in zip(_INSTEAD, given, strict=True):
             if value is not None:
                 raise PatternProcessorError(f"a processor with sql cannot have {name!r}", hint=_INSTEAD[name])

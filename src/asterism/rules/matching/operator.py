@@ -208,9 +208,12 @@ class _RuleGroup(Group):
             self.expired = time
         self.change(entries=entries.passed(time))
 
-    def begin(self, pairs: Sequence[tuple[Entry, Entry]], compiler: ProcessorCompiler) -> None:
-        """Let entries of :attr:`sets` adopt the partial matches of others (see :func:`adopted_at_once`)."""
-        self.adoptions += adoptions_of(pairs, self.sets.entries, compiler)
+    def begin(self, pairs: Sequence[tuple[Entry, Entry]], compiler: ProcessorCompiler, passed: int) -> None:
+        """Let entries of :attr:`sets` adopt the partial matches of others (see :func:`adopted_at_once`).
+
+        :param passed: the time up to which these have processed everything
+        """
+        self.adoptions += adoptions_of(pairs, self.sets.entries, compiler, passed)
 
     def disable(self, names: Collection[RuleName]) -> None:
         if names:
@@ -485,13 +488,13 @@ class DynamicCepOperator(KeyGroupOperator):
             self._convert_waiting(call)
         due = [pair for pair in call.sets.entries.in_turn if pair[0].first_time <= time]
         call.pass_time(time)
-        call.begin(due, self.compiler)
+        call.begin(due, self.compiler, time)
         if newest is not None and newest.version > call.sets.version:
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.all_processors):
                 call.expired = time
             before, entries = call.sets.entries, call.sets.entries.after(newest, time)
             call.change(version=newest.version, lookups=newest.lookups, entries=entries)
-            call.begin(adopted_at_once(before, entries, time), self.compiler)
+            call.begin(adopted_at_once(before, entries, time), self.compiler, time)
         call.change(entries=call.sets.entries.without(self._left_out(call.sets.version)))
         selectors = self._known_selectors(call, newest, time)
         call.change(selectors=selectors)
@@ -669,7 +672,7 @@ class DynamicCepOperator(KeyGroupOperator):
             copies, call.of_pages = copies.filter(pc.invert(earlier)), call.sets.entries
             pairs = [pair for pair in call.of_pages.in_turn if pair[0].first_time <= begin]
             call.pass_time(begin)
-            call.begin(pairs, self.compiler)
+            call.begin(pairs, self.compiler, begin - 1)
         call.over = over
         if over:  # event time has not reached the times of all switches
             call.expired = expired
@@ -697,8 +700,12 @@ class DynamicCepOperator(KeyGroupOperator):
             pages, remaining, failed = yield from self._match(
                 group, in_force, pages, load, copies, suppressions, horizon
             )
-        call.adoptions = []
+        elif call.adoptions:  # clauses do not adopt partial matches
+            fates = dict[RuleName, Counts]()
+            joined(pages, in_force, stored_columns(self.compiler.schema), call.adoptions, fates)
+            _count_adopted(call, call.adoptions, fates)
         states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
+        call.adoptions = []
         call.disable(failed | others)
         call.pass_time(horizon)
         suppressed, forgets = self._forget(call, suppressions, states, horizon)
@@ -861,6 +868,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """:returns: the remaining states, and the names of the processors that failed"""
         had_some = any(entry.processor.sql is not None for entry in call.of_pages)
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
+        _adopt_searches(call, before)
         states: list[ClauseState] = []
         failures: dict[RuleName, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
@@ -1084,6 +1092,22 @@ def _count_partial_matches(
     changes = new - _of_entries(before, len(entries))
     for number in np.flatnonzero(changes).tolist():
         group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+
+
+def _adopt_searches(call: _RuleGroup, states: dict[RuleName, ClauseState]) -> None:
+    """Give the versions that adopt the states of others with a clause, and count that."""
+    adoptions = [adoption for adoption in call.adoptions if adoption.old in states]
+    fates = dict[RuleName, Counts]()
+    for adoption in adoptions:
+        former = states[adoption.old]
+        value, fates[adoption.new] = adoption.of_searches(former.value, former.waiting)
+        if value is not None:  # it is searched at once
+            states[adoption.new] = ClauseState(adoption.new, value, BEFORE_TIME, former.waiting)
+            call.metrics[metric(rule_counts.PARTIAL_MATCHES, adoption.new)] += former.waiting
+        if not adoption.keeps:
+            call.metrics[metric(rule_counts.PARTIAL_MATCHES, adoption.old)] -= former.waiting
+            del states[adoption.old]
+    _count_adopted(call, adoptions, fates)
 
 
 def _count_adopted(group: Group, adoptions: Sequence[Adoption], fates: Mapping[RuleName, Counts]) -> None:
