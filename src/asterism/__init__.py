@@ -78,7 +78,8 @@ if TYPE_CHECKING:
     from asterism.spark.savepoints.creating import create_savepoint
     from asterism.spark.savepoints.forgetting import forget_keys, remove_former_state
     from asterism.spark.savepoints.rescaling import rescale_checkpoint, undo_change
-    from asterism.spark.savepoints.restoring import read_savepoint, restore_savepoint
+    from asterism.spark.savepoints.restoring import read_savepoint
+    from asterism.spark.savepoints.starting import restore_savepoint
     from asterism.spark.savepoints.writing import SavepointWriter
     from asterism.spark.watching.metrics import export_metrics
     from asterism.spark.watching.monitor import monitor
@@ -299,7 +300,8 @@ _NAMES = {
     "spark.savepoints.contents": ["SavepointChanges"],
     "spark.savepoints.forgetting": ["forget_keys", "remove_former_state"],
     "spark.savepoints.rescaling": ["rescale_checkpoint", "undo_change"],
-    "spark.savepoints.restoring": ["read_savepoint", "restore_savepoint"],
+    "spark.savepoints.restoring": ["read_savepoint"],
+    "spark.savepoints.starting": ["restore_savepoint"],
     "spark.savepoints.writing": ["SavepointWriter"],
     "spark.api.running": ["run"],
     "spark.api.table_functions": ["register_function"],

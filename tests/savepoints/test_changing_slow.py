@@ -29,7 +29,7 @@ from asterism import (
     restore_savepoint,
 )
 from asterism.cli.main import main
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError, StateError, StreamDefinitionError
 from asterism.sinks import FileSink
 from tests.savepoints.test_savepoints_slow import AB, SECOND, Query, parts
 
@@ -166,3 +166,54 @@ def test_a_query_continues_with_another_pattern(spark: SparkSession, tmp_path: P
     arguments = ["savepoint", "plan", savepoint, str(file), "--json"]
     shown = json.loads(CliRunner().invoke(main, arguments, catch_exceptions=False).output)
     assert shown["dropped"] == sum(part["count"] for part in shown["parts"] if part["outcome"] == "dropped") > 0
+
+
+def test_a_query_starts_with_another_pattern_in_one_step(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without consent it is refused, and no checkpoint is made; later starts with the same arguments continue."""
+    whole, old = query(spark, tmp_path / "whole", NEW), query(spark, tmp_path / "old", AB)
+    for number, rows in enumerate(parts()):
+        whole.write(number, rows)
+        if number < 3:
+            old.write(number, rows)
+    whole.run("checkpoint", drain=True)
+    old.run("checkpoint", drain=False, key_groups=3)
+    savepoint = str(tmp_path / "savepoint")
+    create_savepoint(spark, str(old.folder / "checkpoint"), savepoint)
+    before = old.rows()
+    for output in before:
+        (old.folder / output).rename(tmp_path / f"former {output}")
+
+    changed = query(spark, old.folder, NEW)
+    for begin, error, text in (
+        (None, CheckpointMismatchError, "is of another definition: .*(?s:.*)allow_changed=True"),
+        ({"allow_changed": True}, StateError, "drops"),
+        ({"renamed": {"a": "first"}}, StreamDefinitionError, "need allow_changed"),
+    ):
+        with pytest.raises(error, match=text):
+            changed.run("second", drain=False, from_savepoint=savepoint, begin=begin)
+        assert not (old.folder / "second" / "offsets").exists()
+    begin = {"allow_changed": True, "renamed": {"a": "first"}}
+    for number, rows in enumerate(parts()[3:], start=3):
+        old.write(number, rows)
+        changed.run("second", drain=number == 5, from_savepoint=savepoint, begin=begin)
+    assert caplog.text.count("continues with another definition") == 1
+    for output, rows in whole.rows().items():
+        after = changed.rows()[output]
+        assert after
+        assert sum(after.values()) + sum(before[output].values()) == sum(rows.values())
+        assert not after - rows
+
+    file = tmp_path / "pattern.json"
+    file.write_text(NEW.to_json())
+    arguments = ["savepoint", "restore", savepoint, str(tmp_path / "third"), "--definition", str(file), "--json"]
+    refused = CliRunner().invoke(main, arguments)
+    assert refused.exit_code == 1
+    assert "--allow-dropped" in refused.output
+    shown = CliRunner().invoke(main, [*arguments, "--rename", "a=first"], catch_exceptions=False)
+    assert json.loads(shown.output)["dropped"] == 0
+    plan = restore_savepoint(spark, savepoint, str(tmp_path / "fourth"), definition=NEW, renamed={"a": "first"})
+    assert plan == plan_savepoint(spark, savepoint, NEW, renamed={"a": "first"})
+    assert not (tmp_path / "fourth.changed").exists()
+    assert (tmp_path / "third" / "offsets").exists()

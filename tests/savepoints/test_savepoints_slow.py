@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,10 +70,19 @@ class Query:
         pq.write_table(pa.Table.from_pylist(rows, schema), path)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files in this order
 
-    def run(self, checkpoint: str, *, drain: bool, from_savepoint: str | None = None, **options: Any) -> None:
+    def run(
+        self,
+        checkpoint: str,
+        *,
+        drain: bool,
+        from_savepoint: str | None = None,
+        begin: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         reader = self.spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1)
         stream, outputs = self.make(reader.parquet(str(self.folder / "events")), options)
-        contents = {"aggregate": ["SUM(v) AS v"]} if isinstance(stream, WindowedStream) else {}
+        contents: dict[str, Any] = {"aggregate": ["SUM(v) AS v"]} if isinstance(stream, WindowedStream) else {}
+        contents |= begin or {}
         sinks = {output: FileSink(str(self.folder / output)) for output in outputs}
         stream.run(
             sinks, checkpoint=str(self.folder / checkpoint), drain=drain, from_savepoint=from_savepoint, **contents

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from asterism.cli.common.local_spark import local_spark
 from asterism.cli.common.terminal import errors_explained, status_line
+from asterism.cli.rules.rule_files import PatternFile, RuleInFile
 from asterism.cli.savepoint_bootstrap import bootstrap
 from asterism.cli.savepoint_changes import drop_partial_matches, forget, remove_former, undo
-from asterism.cli.savepoint_plan import change, change_in_place, plan
+from asterism.cli.savepoint_plan import change, change_in_place, change_options, pattern_of, plan, show_plan
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -52,15 +54,42 @@ def create(checkpoint: str, target: str, store: str | None) -> None:
 @click.option("--key-groups", type=click.IntRange(1), help="The number of key groups. Default: that of the savepoint.")
 @click.option("--tasks", type=click.IntRange(1), help="The number of stateful tasks. Default: that of the savepoint.")
 @click.option("--store", help="A new folder for the sets of rules, if the query has a store.")
-def restore(savepoint: str, checkpoint: str, key_groups: int | None, tasks: int | None, store: str | None) -> None:
+@click.option(
+    "--definition",
+    type=PatternFile(),
+    help="Another pattern with which the query continues, as for `asterism savepoint change`.",
+)
+@change_options
+@click.option("--allow-dropped", is_flag=True, help="With --definition: drop what cannot be continued.")
+@click.option("--json", "as_json", is_flag=True, help="With --definition: print the plan as JSON.")
+def restore(
+    savepoint: str,
+    checkpoint: str,
+    definition: Path | RuleInFile | None,
+    as_json: bool,
+    store: str | None,
+    **options: Any,
+) -> None:
     """Make the new CHECKPOINT from SAVEPOINT. The query that is started with it continues where the other one was stopped.
 
     If the command is interrupted, repeat it.
     """
-    from asterism.spark.savepoints.restoring import restore_savepoint
+    from asterism.spark.savepoints.starting import restore_savepoint
 
-    with errors_explained(), local_spark() as spark, status_line("restoring the savepoint"):
-        restore_savepoint(spark, savepoint, checkpoint, key_groups=key_groups, tasks=tasks, store=store)
+    of_place = {name: options.pop(name) for name in ("key_groups", "tasks")}
+    if definition is None and any(options.values()):
+        raise click.UsageError(
+            "--rename, --select, --operator-id and --allow-dropped are for a restore with --definition."
+        )
+    with errors_explained(), local_spark() as spark:
+        if definition is not None:
+            options |= {"definition": pattern_of(definition)}
+        with status_line("restoring the savepoint"):
+            made = restore_savepoint(
+                spark, savepoint, checkpoint, store=store, **of_place, **(options if definition is not None else {})
+            )
+        if made is not None:
+            show_plan(made, as_json)
 
 
 @savepoint.command(name="show")

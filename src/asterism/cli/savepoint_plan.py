@@ -27,8 +27,14 @@ def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 
 
 def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = change_options(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")(command)
+    return click.argument("definition", type=PatternFile())(command)
+
+
+def change_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a change to another definition, but *--allow-dropped*."""
     options = (
-        click.argument("definition", type=PatternFile()),
         click.option(
             "--rename", "renamed", multiple=True, callback=_names, metavar="FORMER=NEW",
             help="A stage that has another name; can be repeated.",
@@ -41,7 +47,6 @@ def _definition(command: Callable[..., Any]) -> Callable[..., Any]:
             "--operator-id", type=click.IntRange(0),
             help="With several operators: Spark's number of the one with this definition; 0 is the last.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -104,11 +109,11 @@ def _run(
     """Plan or change what is at the *places*, and show what becomes of the state."""
     with errors_explained(), local_spark() as spark:
         with status_line(status):
-            made = call(spark, *places, _pattern(definition), **options)
-        _show(made, as_json)
+            made = call(spark, *places, pattern_of(definition), **options)
+        show_plan(made, as_json)
 
 
-def _pattern(definition: Path | RuleInFile) -> Pattern:
+def pattern_of(definition: Path | RuleInFile) -> Pattern:
     if isinstance(definition, Path):
         return Pattern.from_json(definition.read_bytes())
     pattern = definition.processor().pattern
@@ -117,7 +122,7 @@ def _pattern(definition: Path | RuleInFile) -> Pattern:
     return pattern
 
 
-def _show(made: SavepointPlan, as_json: bool) -> None:
+def show_plan(made: SavepointPlan, as_json: bool) -> None:
     if as_json:
         parts = [{**part._asdict(), "count": count} for part, count in made.rows()]
         click.echo(json.dumps({"dropped": made.dropped, "parts": parts, "notes": list(made.notes)}, ensure_ascii=False))

@@ -242,7 +242,7 @@ class PatternStream(View, Generic[Rows], metaclass=PythonNames):
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
         :param from_savepoint: the savepoint with which a new checkpoint begins: the query continues where the other one was
             stopped. Later starts with the same argument continue with the checkpoint. See docs/savepoints.md.
-        :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
+        :param begin: ``history``, ``history_until``, ``allow_changed``: see :class:`~asterism.streams.run_options.BeginOptions`
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
         :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
         :raises StateError: there is no such savepoint, or the checkpoint exists and was not made from it

@@ -181,7 +181,7 @@ class RowPatternStream(Generic[Rows]):
 
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
 
-        :param begin: ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
+        :param begin: ``history``, ``history_until``, ``allow_changed``: see :class:`~asterism.streams.run_options.BeginOptions`
         """
         options = RunOptions.checked(
             sinks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from typing import Any, TypedDict
@@ -32,6 +32,9 @@ def check_stream(stream: KeyedStream[Any], key_groups: int | None, drain: bool =
     expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", hint)
 
 
+_OF_CHANGE = ("allow_changed", "allow_dropped", "renamed")
+
+
 class BeginOptions(TypedDict, total=False):
     """Where the state of a query begins, if its checkpoint is new. Only on Spark.
 
@@ -41,10 +44,40 @@ class BeginOptions(TypedDict, total=False):
     tables. With *history_until*, a time, the tables have the events before this time, and the streams those
     from then on; others are ignored. Without, all events of both are processed, so a stream must begin where its table
     ends.
+
+    With *from_savepoint*, *allow_changed* says that the definition may differ from that of the savepoint: the state then
+    continues as :func:`asterism.change_savepoint` continues it, with *renamed* and *allow_dropped* as there, and what becomes of
+    it is logged.
     """
 
     history: Any
     history_until: datetime
+    allow_changed: bool
+    allow_dropped: bool
+    renamed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedChange:
+    """Whether and how the state of a savepoint may continue with another definition.
+
+    :param renamed: new names of stages or states, by their former ones
+    """
+
+    allowed: bool = False
+    dropped: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def checked(cls, allow_changed: Any = False, allow_dropped: Any = False, renamed: Any = None) -> AllowedChange:
+        """:raises StreamDefinitionError: the arguments do not fit"""
+        expect(StreamDefinitionError, allow_changed, bool, "allow_changed must be True or False")
+        expect(StreamDefinitionError, allow_dropped, bool, "allow_dropped must be True or False")
+        kind = "renamed must map former names to new names"
+        expect(StreamDefinitionError, renamed, Mapping | None, kind, 'renamed={"cart": "basket"}')
+        if not allow_changed and (allow_dropped or renamed):
+            raise StreamDefinitionError("allow_dropped and renamed need allow_changed", hint="allow_changed=True")
+        return cls(allow_changed, allow_dropped, dict(renamed or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +162,7 @@ class RunOptions:
     :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
     :param history: what is read before the stream
     :param from_savepoint: the savepoint that the query begins with
+    :param change: whether its definition may differ
     """
 
     checkpoint: str | None
@@ -138,6 +172,7 @@ class RunOptions:
     key_groups: int | None
     history: QueryHistory | None = None
     from_savepoint: str | None = None
+    change: AllowedChange = AllowedChange()
 
     @classmethod
     def checked(
@@ -194,7 +229,14 @@ class RunOptions:
         :raises StreamDefinitionError: they do not fit
         """
         expect_options("run", begin, BeginOptions)
-        return replace(self, history=QueryHistory.checked(**begin))
+        of_change = {name: value for name, value in begin.items() if name in _OF_CHANGE}
+        change = AllowedChange.checked(**of_change)
+        if change.allowed and self.from_savepoint is None:
+            raise StreamDefinitionError(
+                "allow_changed is for a query that begins from a savepoint", hint="run(..., from_savepoint=PATH)"
+            )
+        history = {name: value for name, value in begin.items() if name not in of_change}
+        return replace(self, history=QueryHistory.checked(**history), change=change)
 
     def check_of_table(self) -> None:
         """:raises StreamDefinitionError: these are not options of a run over a table, which has no state"""

@@ -325,7 +325,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
 
         :param schema: the columns that *process* returns
         :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`;
-            ``history`` and ``history_until``: see :class:`~asterism.streams.run_options.BeginOptions`
+            ``history``, ``history_until``, ``allow_changed``: see :class:`~asterism.streams.run_options.BeginOptions`
         """
         expect_options("run", contents, RunContents)
         begin = {name: contents[name] for name in BeginOptions.__annotations__ if name in contents}  # type: ignore[literal-required]

@@ -71,7 +71,7 @@ class SparkOperator(OperatorOutputs):
 
     def run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         options = with_savepoint(self.spark, options)
-        begin_from_savepoint(self.spark, options, streaming=self.streaming)
+        begin_from_savepoint(self.spark, options, streaming=self.streaming, operator=self.operator)
         return self._write(self.operator, self._results, sinks, options)
 
     def open(self, options: LiveOptions) -> NoReturn:

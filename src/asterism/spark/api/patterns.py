@@ -136,7 +136,7 @@ class SparkPatternStream(PatternStream[DataFrame], OperatorOutputs):
         self, operator: CepOperator, projections: Projections, sinks: Mapping[str, Sink], options: RunOptions
     ) -> StreamingQuery | None:
         options = with_savepoint(self.spark, options)
-        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming, operator=operator)
         return self._write(operator, partial(self._results, operator), sinks, options, projections=projections)
 
     def _output(self, operator: CepOperator, projections: Projections, name: str) -> DataFrame:

@@ -126,10 +126,9 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
 
     def _run(self, sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         outputs, options = list(sinks), with_savepoint(self.spark, options)
-        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
-        return self._write(
-            self._operator(outputs), partial(self._results, outputs), sinks, options, projections=self._projections
-        )
+        operator = self._operator(outputs)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming, operator=operator)
+        return self._write(operator, partial(self._results, outputs), sinks, options, projections=self._projections)
 
     # ------------------------------------------------------------------ plans
 

@@ -106,7 +106,7 @@ class SparkJoin(OperatorOutputs):
 
     def run(self, late: Sequence[str], sinks: Mapping[str, Sink], options: RunOptions) -> StreamingQuery | None:
         operator = self._operator(late)
-        begin_from_savepoint(self.spark, options, streaming=self.streaming)
+        begin_from_savepoint(self.spark, options, streaming=self.streaming, operator=operator)
         options = with_savepoint(self.spark, options)
         return self._write(operator, partial(self._results, operator, late), sinks, options)
 

@@ -89,7 +89,7 @@ class SparkWindowedStream(WindowedStream[DataFrame], OperatorOutputs):
         self, build: Build, operator: WindowOperator, sinks: Mapping[str, Sink], options: RunOptions
     ) -> StreamingQuery | None:
         options = with_savepoint(self.spark, options)
-        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming)
+        begin_from_savepoint(self.spark, options, streaming=self.stream.df.isStreaming, operator=operator)
         return self._write(operator, partial(self._results, build, operator), sinks, options)
 
     def _bound(self, build: Build, measures: Any = None) -> WindowOperator:

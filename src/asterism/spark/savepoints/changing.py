@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,9 @@ from asterism.changes.plan import Counts, PlanPart, SavepointPlan, plan_of
 from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
 from asterism.joins.operator import StreamJoinOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.pattern import Pattern
@@ -51,6 +54,15 @@ from asterism.windows.operator import WindowOperator
 _COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
 _Changed = Callable[[StateChange, pa.Table], tuple[pa.Table, Counts]]
 _Batches = Iterator[pa.RecordBatch]
+
+
+class ChangeOptions(TypedDict, total=False):
+    """The options of :func:`change_savepoint`."""
+
+    renamed: Mapping[str, str] | None
+    measures: Sequence[str]
+    allow_dropped: bool
+    operator_id: int | None
 
 
 def plan_savepoint(
@@ -142,21 +154,34 @@ def change_checkpoint(
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     options: dict[str, Any] = {"renamed": renamed, "measures": measures}
     options |= {"allow_dropped": allow_dropped, "operator_id": operator_id}
-    with in_place(spark, checkpoint, "changed") as (savepoint, new):
-        changed = StoredFolder.of(spark, f"{savepoint.location}.changed")
-        changed.delete()
-        try:
-            plan = change_savepoint(spark, savepoint.location, changed.location, definition, **options)
-            write_checkpoint(spark, changed, new, None, key_groups=None, tasks=None)
-        finally:
-            changed.delete()
+    with (
+        in_place(spark, checkpoint, "changed") as (savepoint, new),
+        changed_savepoint(spark, savepoint.location, savepoint, definition, **options) as (changed, plan),
+    ):
+        write_checkpoint(spark, changed, new, None, key_groups=None, tasks=None)
     return plan
+
+
+@contextmanager
+def changed_savepoint(
+    spark: SparkSession, savepoint: str, beside: StoredFolder, definition: Any, **options: Any
+) -> Iterator[tuple[StoredFolder, SavepointPlan]]:
+    """The savepoint as :func:`change_savepoint` changes it, and its plan, for the time of the block.
+
+    :param beside: the place whose name the folder of the changed savepoint begins with
+    """
+    changed = StoredFolder.of(spark, f"{beside.location}.changed")
+    changed.delete()  # what an interrupted call has left
+    try:
+        yield changed, change_savepoint(spark, savepoint, changed.location, definition, **options)
+    finally:
+        changed.delete()
 
 
 def change_of(
     manifest: Manifest, summary: Summary, definition: Any, renamed: Mapping[str, str], measures: Sequence[str]
 ) -> StateChange:
-    """What a definition that a user gives makes of a state.
+    """What a definition that a user gives, or the operator of a query, makes of a state.
 
     :raises StateError: it does not belong to the state
     """
@@ -171,7 +196,10 @@ def change_of(
         _check_kind(old, OperatorKind.PATTERN, "a pattern")
         outputs = {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
         return PatternChange(old, definition._operator(outputs), renamed, watermark)
-    operator = getattr(definition, "operator", None)
+    operator = definition if isinstance(definition, KeyGroupOperator) else getattr(definition, "operator", None)
+    if isinstance(operator, CepOperator):
+        _check_kind(old, OperatorKind.PATTERN, "a pattern")
+        return PatternChange(old, operator, renamed, watermark)
     if isinstance(operator, RowPatternOperator):
         _check_kind(old, OperatorKind.ROW_PATTERN, "a MATCH_RECOGNIZE clause")
         _check_not_renamed(renamed, "the variables of a clause")
@@ -179,11 +207,10 @@ def change_of(
     if isinstance(operator, MultipleInputOperator):
         _check_kind(old, OperatorKind.OPERATOR, "a StreamOperator")
         return OperatorChange(old, operator, renamed, watermark, manifest.written_at)
-    windows = definition if isinstance(definition, WindowOperator) else operator
-    if isinstance(windows, WindowOperator):
+    if isinstance(operator, WindowOperator):
         _check_kind(old, OperatorKind.WINDOWS, "windows")
         _check_not_renamed(renamed, "windows")
-        return WindowsChange(old, windows, watermark)
+        return WindowsChange(old, operator, watermark)
     if isinstance(operator, StreamJoinOperator):
         _check_kind(old, OperatorKind.JOIN, "a join")
         _check_not_renamed(renamed, "a join")

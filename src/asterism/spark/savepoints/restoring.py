@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism.arguments import expect, expect_number, expect_string
+from asterism.arguments import expect, expect_string
 from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
-from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import HEADER, SETS_PAGE
 from asterism.operators.state.state_store import MemoryStore
@@ -76,42 +75,6 @@ RESTORING, SAVEPOINT = "restoring", "savepoint"
 """In the file of a checkpoint that was made from a savepoint, or is being made; see :data:`RESTORED`."""
 
 
-def restore_savepoint(
-    spark: SparkSession,
-    savepoint: str,
-    checkpoint: str,
-    *,
-    key_groups: int | None = None,
-    tasks: int | None = None,
-    store: str | None = None,
-) -> None:
-    """Make a checkpoint from a savepoint. The query that is started with it continues where the other one was stopped, with the
-    same rows as if it had not been stopped.
-
-    If the process ends before this returns, call it again: until it has returned once, no query starts with the checkpoint.
-
-    :param savepoint: the folder that :func:`create_savepoint` has written
-    :param checkpoint: a new location
-    :param key_groups: the number of key groups of each operator. Default: that of the savepoint
-    :param tasks: the number of stateful tasks, at most one for each key group. Default: that of the savepoint
-    :param store: a new folder for the sets of rules, if the query has a ``store``. Default: they are in the checkpoint
-    :raises StateError: there is no savepoint, or the checkpoint or the store already exists
-
-    Source: Flink, "Resuming from Savepoints". docs/savepoints.md has a runnable example.
-    """
-    expect(StateError, spark, SparkSession, "restore_savepoint needs a SparkSession")
-    for location, what in ((savepoint, "savepoint"), (checkpoint, "checkpoint"), (store, "store")):
-        if location is not None or what != "store":
-            expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
-    for name, number in (("key_groups", key_groups), ("tasks", tasks)):
-        expect(StateError, number, int | None, f"{name} must be an integer", f"{name}=32")
-        if number is not None:
-            expect_number(StateError, number, name, least=1, most=MAX_KEY_GROUPS)
-    folder, target = StoredFolder.of(spark, savepoint), StoredFolder.of(spark, checkpoint)
-    sets = target / STORE if store is None else StoredFolder.of(spark, store)
-    write_checkpoint(spark, folder, target, sets, key_groups=key_groups, tasks=tasks)
-
-
 def digest_of(manifest: str) -> str:
     """What identifies a savepoint, wherever it is."""
     return hashlib.sha256(manifest.encode()).hexdigest()[:32]
@@ -125,10 +88,12 @@ def write_checkpoint(
     *,
     key_groups: int | None,
     tasks: int | None,
+    made_from: StoredFolder | None = None,
 ) -> None:
     """Make a checkpoint from the savepoint in *folder*, and hold its lease meanwhile.
 
     :param sets: where the sets of rules are written; None: they stay where they are
+    :param made_from: the savepoint that the checkpoint is said to be made from. Default: *folder*
     """
     stored = StoredSavepoint.of(folder)  # before a lease is written
     if not stored.manifest.position.offsets:
@@ -146,7 +111,7 @@ def write_checkpoint(
             (folder / STORE).copy_to(sets)
         with settings(spark, PARQUET):
             _write_state(spark, stored, target, key_groups, min(tasks or stored.manifest.tasks, most))
-        _write_logs(stored.manifest, folder, target, key_groups)
+        _write_logs(stored.manifest, folder, target, key_groups, made_from or folder)
 
 
 def _check_instances(spark: SparkSession, stored: StoredOperator, key_groups: int) -> None:
@@ -289,17 +254,27 @@ class StoredSavepoint:
                     (operator.folder / name).copy_to(place / name)
 
 
+def check_new(target: StoredFolder) -> dict[str, str]:
+    """What an interrupted call for this checkpoint has noted.
+
+    :raises StateError: the checkpoint is that of a query
+    """
+    restored: dict[str, str] = {}
+    if [name for name in target.names() if name != FOLDER]:
+        restored = json.loads(target.read(RESTORED) or "{}")
+        if RESTORING not in restored:
+            raise StateError(f"the checkpoint {target.location} already exists", hint="name a new location")
+    return restored
+
+
 def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder | None) -> None:
     """Remove what an earlier call has left.
 
     :raises StateError: the checkpoint is that of a query, or *sets* are those of one
     """
-    restored: dict[str, str] = {}
+    restored = check_new(target)
     names = [name for name in target.names() if name != FOLDER]
     if names:
-        restored = json.loads(target.read(RESTORED) or "{}")
-        if RESTORING not in restored:
-            raise StateError(f"the checkpoint {target.location} already exists", hint="name a new location")
         for name in names:
             if name != RESTORED:
                 (target / name).delete()
@@ -506,7 +481,9 @@ class _RestoringHost(OperatorHost):
 # ---------------------------------------------------------------------- logs
 
 
-def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int | None) -> None:
+def _write_logs(
+    manifest: Manifest, folder: StoredFolder, target: StoredFolder, key_groups: int | None, made_from: StoredFolder
+) -> None:
     """Give the checkpoint the positions of the sources, and the identity of the query."""
     position, offsets, commits = manifest.position, target / "offsets", target / "commits"
     written, commit = offsets.read("0"), commits.read("0")
@@ -519,5 +496,5 @@ def _write_logs(manifest: Manifest, folder: StoredFolder, target: StoredFolder, 
         offsets.write("1", with_settings_of(with_key_groups(position.planned, key_groups), written))
     target.write("metadata", json.dumps({"id": position.query_id}))
     offsets.write("0", with_settings_of(with_key_groups(position.offsets, key_groups), written))
-    savepoint = {"location": folder.location, "digest": digest_of(folder.read(MANIFEST) or "")}
+    savepoint = {"location": made_from.location, "digest": digest_of(made_from.read(MANIFEST) or "")}
     target.replace(RESTORED, json.dumps({"batches": position.batches + position.batch_id, SAVEPOINT: savepoint}))
