@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from asterism.live.batches import Batch
     from asterism.live.engine import LiveEngine
+    from asterism.live.takeover import create_live_savepoint, restore_live_savepoint
     from asterism.matching.process_function import MatchContext, PatternProcessFunction
     from asterism.operators.context import Context, Element, Timer
     from asterism.operators.rich_functions import OpenContext
@@ -231,6 +232,7 @@ __all__ = [
     "change_checkpoint",
     "change_savepoint",
     "connect",
+    "create_live_savepoint",
     "create_savepoint",
     "diff_savepoints",
     "draw",
@@ -250,6 +252,7 @@ __all__ = [
     "register_function",
     "remove_former_state",
     "rescale_checkpoint",
+    "restore_live_savepoint",
     "restore_savepoint",
     "run",
     "sql",
@@ -312,6 +315,7 @@ _NAMES = {
     "cep": ["CEP"],
     "streams.keyed_stream": ["KeyedStream"],
     "live.engine": ["LiveEngine"],
+    "live.takeover": ["create_live_savepoint", "restore_live_savepoint"],
     "live.batches": ["Batch"],
     "streams.backtests": ["Backtest"],
     "streams.pattern_processors": ["PatternProcessorStream"],

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -239,6 +241,16 @@ def opened(**arguments: Any) -> str:
     stream: Any = KeyedStream(asterism.testing.EVENTS, key="key", time="ts")
     with CEP.pattern(stream, Pattern.begin("a")).open(**arguments) as engine:
         return repr(engine.finish())
+
+
+def taken_over(folder: Any, target: Any, second: Any, store: Any = None) -> Any:
+    stream: Any = KeyedStream(asterism.testing.EVENTS, key="key", time="ts")
+    with suppress(StateError), CEP.pattern(stream, Pattern.begin("a")).open("live") as engine:  # of the call before
+        engine.advance_watermark(datetime(2026, 1, 1))
+    for name in ("savepoint", "other"):
+        shutil.rmtree(name, ignore_errors=True)
+    asterism.create_live_savepoint(folder, target, store=store)
+    return asterism.restore_live_savepoint(target, second, store=store)
 
 
 def streamed(batches: Any) -> list[Any]:
@@ -796,6 +808,8 @@ CALLS: dict[str, Call] = {
             "snapshot_every": SECOND,
         },
     ),
+    "create_live_savepoint": Call(taken_over, {"folder": "live", "target": "savepoint", "second": "other"}),
+    "restore_live_savepoint": Call(taken_over, {"folder": "live", "target": "savepoint", "second": "other"}),
     "LiveEngine.process": of_harness(
         "process", live_engine, events=TABLE.slice(0, 0), input="events", position=5, watermark=datetime(2026, 1, 1)
     ),

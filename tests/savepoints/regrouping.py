@@ -105,6 +105,10 @@ def regrouped(
         changed, _ = change.rows(table)
         table, definition = in_parquet(changed), change.new
         waiting = {name: in_parquet(changed_waiting(change, name, events)[0]) for name, events in waiting.items()}
+        if change.rekeys:
+            key = one_chunk(table.column(THE_KEY))
+            hashes = hashes_of(pa.table(key.flatten(), names=key.type.names), definition)
+            table = table.set_column(table.column_names.index(KEY_HASH), KEY_HASH, pa.array(hashes))
         states, summary = (
             key_states(definition),
             replace(summary, definition=definition, fingerprint=change.fingerprint),

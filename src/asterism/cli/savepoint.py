@@ -40,8 +40,17 @@ for command in (bootstrap, plan, change, change_in_place, forget, drop_partial_m
 def create(checkpoint: str, target: str, store: str | None) -> None:
     """Write the state in CHECKPOINT, and the positions of its sources, to the new folder TARGET.
 
-    The query must not be running. The checkpoint does not change.
+    The query must not be running. The checkpoint does not change. CHECKPOINT may be the folder of a live engine: a query on Spark
+    then begins with run(..., history=TARGET).
     """
+    from asterism.live.snapshots import is_live_folder
+
+    if "://" not in checkpoint and is_live_folder(checkpoint):
+        from asterism.live.takeover import create_live_savepoint
+
+        with errors_explained():
+            _show_positions(create_live_savepoint(checkpoint, target, store=store))
+        return
     from asterism.spark.savepoints.creating import create_savepoint
 
     with errors_explained(), local_spark() as spark, status_line("writing the savepoint"):
@@ -59,6 +68,7 @@ def create(checkpoint: str, target: str, store: str | None) -> None:
     type=PatternFile(),
     help="Another pattern with which the query continues, as for `asterism savepoint change`.",
 )
+@click.option("--live", is_flag=True, help="CHECKPOINT becomes the folder of a live engine.")
 @change_options
 @click.option("--allow-dropped", is_flag=True, help="With --definition: drop what cannot be continued.")
 @click.option("--json", "as_json", is_flag=True, help="With --definition: print the plan as JSON.")
@@ -67,6 +77,7 @@ def restore(
     checkpoint: str,
     definition: Path | RuleInFile | None,
     as_json: bool,
+    live: bool,
     store: str | None,
     **options: Any,
 ) -> None:
@@ -77,6 +88,14 @@ def restore(
     from asterism.spark.savepoints.starting import restore_savepoint
 
     of_place = {name: options.pop(name) for name in ("key_groups", "tasks")}
+    if live:
+        from asterism.live.takeover import restore_live_savepoint
+
+        if definition is not None or any(of_place.values()) or any(options.values()):
+            raise click.UsageError("--live takes no option but --store.")
+        with errors_explained():
+            _show_positions(restore_live_savepoint(savepoint, checkpoint, store=store))
+        return
     if definition is None and any(options.values()):
         raise click.UsageError(
             "--rename, --select, --operator-id and --allow-dropped are for a restore with --definition."
@@ -162,6 +181,10 @@ def lines_of(differences: SavepointDifferences) -> Iterator[str]:
 def _line(prefix: str, difference: ChangedValue) -> str:
     before, after = ("-" if value is None else one_line(str(value), _WIDTH) for value in difference[1:])
     return f"{prefix}{one_line(difference.name, _WIDTH)}: {before} -> {after}"
+
+
+def _show_positions(positions: Any) -> None:
+    click.echo(f"the state has everything up to {json.dumps(positions, ensure_ascii=False)}")
 
 
 def _show(text: str) -> None:

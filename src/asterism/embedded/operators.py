@@ -6,25 +6,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import first_rows, group_codes
 from asterism.embedded.batches import check_live, check_table, is_live, opened, wire_of
 from asterism.embedded.tables import KEY_GROUPS, run_instances, selected, write
 from asterism.errors import StreamDefinitionError
-from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope
 from asterism.live.live_options import LiveOptions
 from asterism.operators.multiple_input import MultipleInputOperator
+from asterism.operators.row_hashes import row_hashes
 from asterism.operators.sink_functions import Sink
 from asterism.operators.stream_operator import StreamOperator
 from asterism.streams.data_streams import DataStream, Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.operators import check_co_partitioned
 from asterism.streams.run_options import RunOptions
-from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
     from asterism.live.engine import LiveEngine
@@ -95,14 +91,4 @@ def _hashes(stream: Stream, table: pa.Table) -> Ints:
     names = (
         table.schema.names if isinstance(stream, DataStream) else stream.keys if isinstance(stream, KeyedStream) else []
     )
-    hashed = [name for name in names if not pa.types.is_nested(table.schema.field(name).type)]
-    rows = table.select(hashed)
-    if not hashed:
-        return np.zeros(table.num_rows, np.int64)
-    codes, count = group_codes(rows)
-    scope, vectorized = Scope(rows.schema), Vectorized(rows.schema)
-    sql = f"xxhash64({', '.join(map(quoted_name, hashed))})"
-    vectorized.add(scope.resolve(scope.parse(sql), sql), sql)
-    (hashes,) = vectorized.evaluate(rows.take(pa.array(first_rows(codes, count))))
-    of_codes: Ints = hashes.to_numpy()
-    return of_codes[codes]
+    return row_hashes(table.select([name for name in names if not pa.types.is_nested(table.schema.field(name).type)]))

@@ -29,6 +29,8 @@ class StateChange(ABC):
 
     old: StateDefinition
     new: StateDefinition
+    rekeys: bool = False
+    """Whether the hashes of keys change."""
 
     @property
     def fingerprint(self) -> bytes:

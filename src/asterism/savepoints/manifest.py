@@ -22,6 +22,10 @@ _ONE_OPERATOR = 1
 MANIFEST = "manifest.json"
 SEAM = "history.json"
 """The file of a savepoint that was made from a table: ``until``, in microseconds."""
+INCOMPLETE = "incomplete.json"
+"""The file of a folder in which a savepoint is being written, or was not written to its end."""
+ROWS = "keys"
+"""The folder of the state by key. Those of waiting events and broadcast state have the names of inputs and states in them."""
 _NO_SAVEPOINT = "name the folder that `asterism savepoint create` has written"
 
 
@@ -219,3 +223,16 @@ class Manifest:
 
 def no_savepoint(place: str) -> StateError:
     return StateError(f"there is no savepoint in {place}", f"It has no {MANIFEST}.", _NO_SAVEPOINT)
+
+
+def folder_of_waiting(name: str) -> str:
+    return f"waiting_{_in_paths(name)}"
+
+
+def folder_of_broadcast(name: str) -> str:
+    return f"broadcast_{_in_paths(name)}"
+
+
+def _in_paths(name: str) -> str:
+    """The name of an input or a state in the name of a folder, where Spark and stores allow few characters."""
+    return name if name.isascii() and name.isidentifier() else name.encode().hex()

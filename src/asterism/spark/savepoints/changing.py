@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.changes.plan import Counts, PlanPart, SavepointPlan, plan_of
@@ -27,7 +28,16 @@ from asterism.row_patterns.operator import RowPatternOperator
 from asterism.savepoints.changes import StateChange, changed_waiting
 from asterism.savepoints.clauses import ClauseChange
 from asterism.savepoints.join_changes import JoinChange
-from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, Summary, broadcast_tables, rows_schema
+from asterism.savepoints.key_changes import KeyChange, RekeyedState
+from asterism.savepoints.key_groups import (
+    KEY_GROUP,
+    KEY_HASH,
+    POSITION,
+    THE_KEY,
+    Summary,
+    broadcast_tables,
+    rows_schema,
+)
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import Manifest
 from asterism.savepoints.operator_changes import OperatorChange
@@ -49,6 +59,7 @@ from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoin
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.windows import LATE_ROWS, RESULT_ROWS, WindowedStream
+from asterism.text.printable import quoted_name
 from asterism.windows.operator import WindowOperator
 
 _COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
@@ -80,8 +91,8 @@ def plan_savepoint(
     :param savepoint: the folder that :func:`create_savepoint` has written
     :param definition: the new :class:`Pattern`, or the stream of the changed query: ``CEP.pattern(stream, pattern)``,
         :func:`match_recognize`, :func:`connect`, :func:`window`, or a joined stream; or a :class:`WindowOperator`
-    :param renamed: new names of stages, or of the states of an operator, by their former names. What has another name is
-        otherwise new, and the former one was removed.
+    :param renamed: new names of stages, of the states of an operator, or of key columns, by their former names. A stage or state
+        with another name is otherwise new, and the former one was removed.
     :param measures: measures that the query will have. Partial matches whose events lack a column that these read are dropped.
         Without them, such a column is NULL. Of :func:`window`: its aggregates, which are required.
     :param operator_id: with several operators, Spark's number of the one that *definition* is of; 0 is the last one
@@ -186,39 +197,53 @@ def change_of(
     :raises StateError: it does not belong to the state
     """
     old, watermark = summary.definition, manifest.watermark_of(summary)
+    operator = _operator_of(definition, old, measures)
+    _check_kind(old, operator)
+    key = KeyChange.of(old, operator.definition, renamed)
+    if key is not None:
+        old, renamed = key.definition, key.renamed
+    change = _change_of(old, operator, renamed, watermark, manifest.written_at)
+    return change if key is None else RekeyedState(key, change)
+
+
+def _operator_of(definition: Any, old: StateDefinition, measures: Sequence[str]) -> KeyGroupOperator:
     if isinstance(definition, WindowedStream):
-        definition = _operator_of_windows(definition, measures)
+        return _operator_of_windows(definition, measures)
+    if isinstance(definition, PatternSequence | PatternStream) and old.kind is not OperatorKind.PATTERN:
+        raise _other_kind(old, "a pattern")
     if isinstance(definition, PatternSequence):
-        _check_kind(old, OperatorKind.PATTERN, "a pattern")
         assert isinstance(definition, Pattern)
-        return PatternChange(old, operator_of_pattern(definition, old, measures), renamed, watermark)
+        return operator_of_pattern(definition, old, measures)
     if isinstance(definition, PatternStream):
-        _check_kind(old, OperatorKind.PATTERN, "a pattern")
-        outputs = {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
-        return PatternChange(old, definition._operator(outputs), renamed, watermark)
+        return definition._operator(
+            {OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=tuple(measures))}
+        )
     operator = definition if isinstance(definition, KeyGroupOperator) else getattr(definition, "operator", None)
-    if isinstance(operator, CepOperator):
-        _check_kind(old, OperatorKind.PATTERN, "a pattern")
-        return PatternChange(old, operator, renamed, watermark)
-    if isinstance(operator, RowPatternOperator):
-        _check_kind(old, OperatorKind.ROW_PATTERN, "a MATCH_RECOGNIZE clause")
-        _check_not_renamed(renamed, "the variables of a clause")
-        return ClauseChange(old, operator, watermark)
-    if isinstance(operator, MultipleInputOperator):
-        _check_kind(old, OperatorKind.OPERATOR, "a StreamOperator")
-        return OperatorChange(old, operator, renamed, watermark, manifest.written_at)
-    if isinstance(operator, WindowOperator):
-        _check_kind(old, OperatorKind.WINDOWS, "windows")
-        _check_not_renamed(renamed, "windows")
-        return WindowsChange(old, operator, watermark)
-    if isinstance(operator, StreamJoinOperator):
-        _check_kind(old, OperatorKind.JOIN, "a join")
-        _check_not_renamed(renamed, "a join")
-        return JoinChange(old, operator, watermark)
+    if isinstance(operator, KeyGroupOperator) and any(isinstance(operator, kind) for kind, _, _ in _KINDS):
+        return operator
     raise StateError(
         f"not a definition of a query: {shown(definition)}",
         hint="a Pattern, CEP.pattern(stream, pattern), match_recognize(...), connect(...), window(...), or a joined stream",
     )
+
+
+def _change_of(
+    old: StateDefinition, operator: KeyGroupOperator, renamed: Mapping[str, str], watermark: int, written_at: int
+) -> StateChange:
+    """:param renamed: without key columns"""
+    if isinstance(operator, CepOperator):
+        return PatternChange(old, operator, renamed, watermark)
+    if isinstance(operator, MultipleInputOperator):
+        return OperatorChange(old, operator, renamed, watermark, written_at)
+    if renamed:
+        what = "only key columns can be renamed here: a clause, windows and a join have no other names"
+        raise StateError(what, f"renamed: {dict(renamed)}", "leave out renamed=")
+    if isinstance(operator, RowPatternOperator):
+        return ClauseChange(old, operator, watermark)
+    if isinstance(operator, WindowOperator):
+        return WindowsChange(old, operator, watermark)
+    assert isinstance(operator, StreamJoinOperator)
+    return JoinChange(old, operator, watermark)
 
 
 def _operator_of_windows(stream: WindowedStream[Any], measures: Sequence[str]) -> WindowOperator:
@@ -235,14 +260,23 @@ def _operator_of_windows(stream: WindowedStream[Any], measures: Sequence[str]) -
     return operator
 
 
-def _check_not_renamed(renamed: Mapping[str, str], what: str) -> None:
-    if renamed:
-        raise StateError(f"{what} cannot be renamed", f"renamed: {dict(renamed)}", "leave out renamed=")
+_KINDS: tuple[tuple[type[KeyGroupOperator], OperatorKind, str], ...] = (
+    (CepOperator, OperatorKind.PATTERN, "a pattern"),
+    (RowPatternOperator, OperatorKind.ROW_PATTERN, "a MATCH_RECOGNIZE clause"),
+    (MultipleInputOperator, OperatorKind.OPERATOR, "a StreamOperator"),
+    (WindowOperator, OperatorKind.WINDOWS, "windows"),
+    (StreamJoinOperator, OperatorKind.JOIN, "a join"),
+)
 
 
-def _check_kind(old: StateDefinition, kind: OperatorKind, what: str) -> None:
-    if old.kind is not kind:
-        raise StateError(f"the savepoint has no state of {what}", f"Its state is that of: {old.kind.value}")
+def _check_kind(old: StateDefinition, operator: KeyGroupOperator) -> None:
+    for kind, stored, what in _KINDS:
+        if isinstance(operator, kind) and old.kind is not stored:
+            raise _other_kind(old, what)
+
+
+def _other_kind(old: StateDefinition, what: str) -> StateError:
+    return StateError(f"the savepoint has no state of {what}", f"Its state is that of: {old.kind.value}")
 
 
 class _SavepointChange:
@@ -314,7 +348,8 @@ class _SavepointChange:
                 schemas[folder_of_waiting(name)] = pa.schema([*of_group, (KEY_HASH, pa.int64()), *prepared])
             for name, rows, changed in self._tables(change):
                 location = f"{place.location}/{name}"
-                _mapped(rows, change, changed, schemas[name]).write.parquet(location)
+                made = _mapped(rows, change, changed, schemas[name])
+                (_rehashed(made, change) if change.rekeys else made).write.parquet(location)
                 counts[name] = self._spark.read.parquet(location).count()
             former = [folder_of_broadcast(name) for name in broadcast_tables(change.old)]
             counts = {name: count for name, count in counts.items() if name not in former}
@@ -332,6 +367,16 @@ class _SavepointChange:
         plain = as_plain(entries.add_column(0, POSITION, positions))
         with settings(self._spark, PARQUET):
             self._spark.createDataFrame(plain, spark_schema(plain.schema)).coalesce(1).write.parquet(location)
+
+
+def _rehashed(rows: DataFrame, change: StateChange) -> DataFrame:
+    """The rows of a table with the hashes of their new keys."""
+    if KEY_HASH not in rows.columns:  # the events of a broadcast input
+        return rows
+    keys = [F.col(quoted_name(name)) for name in rows.columns if name.startswith("k:")]
+    if THE_KEY in rows.columns:
+        keys = [F.col(THE_KEY).getField(field.name.removeprefix("k:")) for field in key_states(change.new).keys]
+    return rows.withColumn(KEY_HASH, F.xxhash64(*keys))
 
 
 def _changed_rows(change: StateChange, rows: pa.Table) -> tuple[pa.Table, Counts]:

@@ -42,7 +42,11 @@ from asterism.savepoints.key_groups import (
 )
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
+from asterism.savepoints.manifest import INCOMPLETE as INCOMPLETE
 from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition, UpstreamOperator
+from asterism.savepoints.manifest import ROWS as ROWS
+from asterism.savepoints.manifest import folder_of_broadcast as folder_of_broadcast
+from asterism.savepoints.manifest import folder_of_waiting as folder_of_waiting
 from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in
 from asterism.savepoints.plain_types import as_plain, plain_schema
@@ -59,10 +63,6 @@ from asterism.spark.session.leases import FOLDER, leased, leased_here, runs_here
 from asterism.spark.session.settings import hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
-INCOMPLETE = "incomplete.json"
-"""The file of a folder in which a savepoint is being written, or was not written to its end."""
-ROWS = "keys"
-"""The folder of the state by key. Those of waiting events and broadcast state have the names of inputs and states in them."""
 PARQUET = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -448,19 +448,6 @@ class SavepointTables:
 
 def _with_hashes(rows: pa.Table, hashes: Ints | None) -> pa.Table:
     return rows if hashes is None else rows.append_column(KEY_HASH, pa.array(hashes))
-
-
-def folder_of_waiting(name: str) -> str:
-    return f"waiting_{_in_paths(name)}"
-
-
-def folder_of_broadcast(name: str) -> str:
-    return f"broadcast_{_in_paths(name)}"
-
-
-def _in_paths(name: str) -> str:
-    """The name of an input or a state in the name of a folder, where Spark and stores allow few characters."""
-    return name if name.isascii() and name.isidentifier() else name.encode().hex()
 
 
 def label_column(group: Column, key_groups: int) -> Column:
