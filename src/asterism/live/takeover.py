@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
 from typing import Any
 
@@ -170,11 +170,19 @@ def restore_live_savepoint(
 def _path(location: Location, what: str) -> Path:
     expect(StateError, location, str | PathLike, f"the {what} must be a path", '"/savepoints/carts"')
     path = fspath(location)
-    if not isinstance(path, str) or not path or "\0" in path:
+    if not isinstance(path, str) or not path or "\0" in path or not _can_be_encoded(path):
         raise StateError(f"the {what} must be a path, not {shown(path)}", hint='"/savepoints/carts"')
     if "://" in path:
         raise StateError(f"the {what} must be on a local disk, not {shown(path)}", hint="copy the savepoint")
     return Path(path).absolute()
+
+
+def _can_be_encoded(path: str) -> bool:
+    try:
+        fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------- a savepoint from an engine
