@@ -31,7 +31,7 @@ from asterism import (
 from asterism.cli.main import main
 from asterism.errors import CheckpointMismatchError, StateError, StreamDefinitionError
 from asterism.sinks import FileSink
-from tests.savepoints.test_savepoints_slow import AB, SECOND, Query, parts
+from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, Query, parts
 
 pytestmark = pytest.mark.spark
 
@@ -217,3 +217,44 @@ def test_a_query_starts_with_another_pattern_in_one_step(
     assert plan == plan_savepoint(spark, savepoint, NEW, renamed={"a": "first"})
     assert not (tmp_path / "fourth.changed").exists()
     assert (tmp_path / "third" / "offsets").exists()
+
+
+def test_the_key_gets_another_name_and_a_wider_type(spark: SparkSession, tmp_path: Path) -> None:
+    """The hashes of keys change, and so do the key groups in which they are."""
+
+    def keyed_by(folder: Path, name: str, kind: str) -> Query:
+        def make(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[str]]:
+            rows = df.selectExpr("ts", "kind", "v", f"CAST(substring(user, 2) AS {kind}) AS {name}")
+            events = KeyedStream(rows, key=name, time="ts", max_out_of_orderness=3 * SECOND)
+            return CEP.pattern(events, AB, **options), ["matches"]
+
+        return Query(spark, folder, make)
+
+    whole, old = keyed_by(tmp_path / "whole", "customer", "BIGINT"), keyed_by(tmp_path / "old", "k", "INT")
+    for number, rows in enumerate(parts()):
+        whole.write(number, rows)
+        if number < 3:
+            old.write(number, rows)
+    whole.run("checkpoint", drain=True)
+    old.run("checkpoint", drain=False, key_groups=3)
+    savepoint = str(tmp_path / "savepoint")
+    create_savepoint(spark, str(old.folder / "checkpoint"), savepoint)
+    before = old.rows()["matches"]
+    (old.folder / "matches").rename(tmp_path / "former matches")
+    changed = keyed_by(old.folder, "customer", "BIGINT")
+    stream, _ = changed.make(spark.readStream.schema(EVENTS).parquet(str(old.folder / "events")), {})
+    with pytest.raises(StateError, match="cannot be derived"):
+        restore_savepoint(spark, savepoint, str(old.folder / "second"), definition=stream)
+    plan = restore_savepoint(
+        spark, savepoint, str(old.folder / "second"), key_groups=5, definition=stream, renamed={"k": "customer"}
+    )
+    assert plan is not None
+    assert plan.dropped == 0
+    assert plan.notes[0] == "the key (k int32) is now (customer int64)"
+    for number, rows in enumerate(parts()[3:], start=3):
+        old.write(number, rows)
+    changed.run("second", drain=True)
+    after, expected = changed.rows()["matches"], whole.rows()["matches"]
+    assert after
+    assert sum(after.values()) + sum(before.values()) == sum(expected.values())
+    assert not after - expected

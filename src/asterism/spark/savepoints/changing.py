@@ -202,7 +202,7 @@ def change_of(
     key = KeyChange.of(old, operator.definition, renamed)
     if key is not None:
         old, renamed = key.definition, key.renamed
-    change = _change_of(old, operator, renamed, watermark, manifest.written_at)
+    change = _change_of(old, operator, renamed, watermark, manifest)
     return change if key is None else RekeyedState(key, change)
 
 
@@ -228,13 +228,13 @@ def _operator_of(definition: Any, old: StateDefinition, measures: Sequence[str])
 
 
 def _change_of(
-    old: StateDefinition, operator: KeyGroupOperator, renamed: Mapping[str, str], watermark: int, written_at: int
+    old: StateDefinition, operator: KeyGroupOperator, renamed: Mapping[str, str], watermark: int, manifest: Manifest
 ) -> StateChange:
     """:param renamed: without key columns"""
     if isinstance(operator, CepOperator):
         return PatternChange(old, operator, renamed, watermark)
     if isinstance(operator, MultipleInputOperator):
-        return OperatorChange(old, operator, renamed, watermark, written_at)
+        return OperatorChange(old, operator, renamed, watermark, manifest.written_at)
     if renamed:
         what = "only key columns can be renamed here: a clause, windows and a join have no other names"
         raise StateError(what, f"renamed: {dict(renamed)}", "leave out renamed=")
