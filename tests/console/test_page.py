@@ -21,6 +21,7 @@ from asterism.discovery import create_pattern_processor_table
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.rule_set import Addition
 from asterism.rules.definition.processor import PatternProcessor
+from tests.console.accessibility import violations_everywhere
 from tests.console.browser import NoBrowserError, browser, logged
 from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, console, graph, rule, token_file
 from tests.kit import until
@@ -267,6 +268,13 @@ def test_columns_are_completed_with_the_keyboard(page: Page) -> None:
     assert text().endswith("sql: |\n  PARTITION BY user\n  DEFINE Big AS Big.price > 1, Abc AS ab")
 
 
+def test_axe_finds_nothing(page: Page) -> None:
+    """``test_accessibility_slow.py`` has all pages and states, widths and themes."""
+    page.open("#/rule/graph/source")
+    page.wait(".problems", "No problems.")
+    assert violations_everywhere(page.chrome, widths=[1360], themes=["light"]) == {}
+
+
 def test_a_shadow_is_seen_everywhere(page: Page) -> None:
     page.open("#/rule/pair/source")
     page.find("textarea.code")
@@ -284,6 +292,7 @@ def test_a_shadow_is_seen_everywhere(page: Page) -> None:
     page.wait(".facts", "Shadow")
     page.press("5")
     page.wait(".diff", "suppress")
+    assert page.text(".versions .changes") == "suppress: for: 1 hour shadow: true"
 
 
 def test_a_change_of_somebody_else_is_compared(page: Page) -> None:

@@ -79,7 +79,12 @@ export class Alerts {
   draw() {
     const { since, until, hours, rules } = this.alerts;
     if (since === null) return;
+    const heading = this.id === null ? "Alerts of all rules" : "Alerts";
+    const text = (time, digits = 16) => new Date(time).toISOString().slice(0, digits).replace("T", " ");
+    const begin = `since ${text(Date.parse(since))}, when the console began to count`;
+    if (!hours.length) return void replace(this.element, h("section", { class: "bars" }, h("h2", {}, heading), h("p", { class: "dim" }, `None ${begin}.`)));
     const [unit, size, count] = SPANS[this.unit];
+    const digits = unit === "day" ? 10 : 16;
     const last = Math.floor(Date.parse(until) / size);
     const first = Math.max(last - count + 1, Math.floor(Date.parse(since) / size));
     const bars = Array.from({ length: last - first + 1 }, (_, at) => ({ at: (first + at) * size, values: [0] }));
@@ -87,7 +92,6 @@ export class Alerts {
       const bar = bars[Math.floor(Date.parse(hour) / size) - first];
       if (bar) bar.values[0] += matches;
     }
-    const text = (time) => new Date(time).toISOString().slice(0, unit === "day" ? 10 : 16).replace("T", " ");
     const isOpen = this.element.querySelector("details")?.open ?? false;
     const focused = this.element.contains(document.activeElement) ? document.activeElement.tagName : null;
     const select = h("select", { "aria-label": "Time of the alerts", onchange: () => {
@@ -95,13 +99,13 @@ export class Alerts {
       this.draw();
     } }, SPANS.map(([, , , name], at) => h("option", { selected: at === this.unit }, name)));
     const chart = barChart({
-      heading: h("div", { class: "toolbar" }, h("h2", {}, this.id === null ? "Alerts of all rules" : "Alerts"), select),
-      label: `Alerts by ${unit}, from ${text(first * size)} to ${text(last * size)}`, bars, first: text(first * size), last: text(last * size),
-      words: ({ at, values }) => `${text(at)}: ${plural(values[0], "match", "matches")}`,
-      head: [unit === "day" ? "Day" : "Hour", "Matches"], rows: bars.filter(({ values }) => values[0]).map(({ at, values }) => [text(at), ...values]),
+      heading: h("div", { class: "toolbar" }, h("h2", {}, heading), select),
+      label: `Alerts by ${unit}, from ${text(first * size, digits)} to ${text(last * size, digits)}`, bars, first: text(first * size, digits), last: text(last * size, digits),
+      words: ({ at, values }) => `${text(at, digits)}: ${plural(values[0], "match", "matches")}`,
+      head: [unit === "day" ? "Day" : "Hour", "Matches"], rows: bars.filter(({ values }) => values[0]).map(({ at, values }) => [text(at, digits), ...values]),
     });
     chart.querySelector("details").open = isOpen;
-    chart.append(h("p", { class: "dim small" }, `Matches by the time at which the query reported them, in UTC, since ${text(Date.parse(since))}, when the console began to count.`));
+    chart.append(h("p", { class: "dim small" }, `Matches by the time at which the query reported them, in UTC, ${begin}.`));
     replace(this.element, chart, this.id === null && rules.length ? this.byRule(rules) : null);
     if (focused) this.element.querySelector(focused.toLowerCase())?.focus();
   }

@@ -166,10 +166,10 @@ export class RulePage {
     const write = this.canEdit && rule && !this.template;
     replace(this.head,
       h("div", { class: "title" }, h("h1", {}, this.isNew ? "New rule" : foreign(this.id)),
-        rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
+        rule && rule.version !== null && !rule.template ? h("span", { class: "version big" }, `v${rule.version}`) : null,
         state ? stateBadge(state) : null,
         waiting.map((text) => h("span", { class: "state warn" }, text)),
-        shadow && shadow !== rule ? h("span", { class: "state info" }, `shadow v${shadow.version}`) : null,
+        shadow && shadow !== rule ? h("span", { class: "state info" }, rule.template ? "with a shadow" : `shadow v${shadow.version}`) : null,
         this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
         h("span", { class: "grow" }),
         write && shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${shadow.version}`) : null,

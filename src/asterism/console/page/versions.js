@@ -1,7 +1,9 @@
 import { post } from "./api.js";
-import { diffView } from "./diff.js";
+import { diffLines, diffView } from "./diff.js";
 import { errorBox, foreign, h, loading, replace, timeText } from "./dom.js";
 import { stateBadge } from "./list.js";
+
+const MAX_CHANGES = 3;
 
 // The stored versions of a rule, the differences between two of them, and the history of the query.
 export class VersionsTab {
@@ -12,7 +14,7 @@ export class VersionsTab {
     this.earlier = [];
     this.chosen = this.preset();
     const table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", "Changed", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
-      h("tbody", {}, page.rule.versions.map((one) => this.row(one)))));
+      h("tbody", {}, page.rule.versions.map((one, at) => this.row(one, page.rule.versions[at + 1] ?? null)))));
     this.selects = h("div", { class: "toolbar" });
     this.view = h("div", {});
     this.history = h("section", { class: "history" });
@@ -50,13 +52,21 @@ export class VersionsTab {
     replace(this.view, diffView(before, after));
   }
 
-  row(one) {
+  // The first lines that a version has, and the one before it does not.
+  changes(one, before) {
+    if (!before || one.text === null || before.text === null) return null;
+    const lines = diffLines(before.text, one.text).filter(([kind, line]) => kind === "+" && line.trim() && !/^version:/.test(line)).map(([, line]) => line.trim());
+    return lines.length ? h("p", {}, h("code", { class: "changes" }, `${lines.slice(0, MAX_CHANGES).join(" ")}${lines.length > MAX_CHANGES ? " …" : ""}`)) : null;
+  }
+
+  // *before*: the version below it.
+  row(one, before) {
     const { page } = this;
     const write = page.canEdit && !page.template && one.version !== null;
     const use = { shadow: null, waiting: null, older: "Go back to it" }[one.state];
     const several = page.rule.versions.length > 1;
-    return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state), one.state === "waiting" ? ` from ${timeText(one.timestamp)}` : null),
-      h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary), one.comment ? h("p", { class: "hint" }, foreign(one.comment)) : null),
+    return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : one.template ? "row" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state), one.state === "waiting" ? ` from ${timeText(one.timestamp)}` : null),
+      h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary), one.template ? null : this.changes(one, before), one.comment ? h("p", { class: "hint" }, foreign(one.comment)) : null),
       h("td", {}, one.changedAt ? h("time", {}, timeText(one.changedAt)) : null, one.changedBy ? [" by ", foreign(one.changedBy)] : null),
       h("td", { class: "actions" }, one.state === "shadow" && write ? h("button", { type: "button", onclick: () => page.promote() }, "Promote") : null,
         write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.use(one) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,
