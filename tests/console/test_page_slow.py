@@ -81,6 +81,7 @@ def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch
     }  # fmt: skip
     report = {
         "compared": True, "events": 100, "late": 1, "first": "2026-01-30", "last": "2026-01-31", "days": 2, "examples": [example],
+        "label": None, "labelled": None, "daily": [["2026-01-30", 1, 2]], "listed": 4, "ofMatches": 5,
         "rule": {"id": "graph", "version": 3, "refused": None, "added": 1, "removed": 2, "kept": 2, **counts, **old},
     }  # fmt: skip
     ask = backtests._worker.ask
@@ -95,6 +96,8 @@ def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch
     page.wait(".legend", "2 kept")
     assert page.find(".bar-chart").get_attribute("aria-label") == "2 kept, 1 added, 2 removed"
     assert HOSTILE in page.text(".match.removed")
+    assert "Only the first 4 of 5 matches" in page.text(".found-matches .notice")
+    assert page.text(".daily-chart .legend") == "as edited\nin use"
     assert "Matches\t4\t3" in page.text("table.numbers")
 
 

@@ -17,6 +17,7 @@ const TIMED = new Set(["sequence", "count", "absence", "total", "fast", "change"
 const DEBOUNCE = 300;
 const MAX_SHOWN = 5;
 const MAX_NOTE = 1000;
+const BUSY = 5000;
 
 function kindOf(type) {
   if (/^(TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL)/.test(type)) return "number";
@@ -259,8 +260,16 @@ export class RuleForm {
       if (page.closed || page.text !== text) return;
       this.showMatches(found);
     } catch (error) {
-      if (error.name !== "AbortError") replace(this.live, h("p", { class: "dim small" }, foreign(error.message)));
+      if (error.name === "AbortError") return;
+      replace(this.live, h("p", { class: "dim small" }, foreign(error.message)));
+      if (error.status === 503 && page.text === text) setTimeout(() => this.again(), BUSY);
     }
+  }
+
+  // After other rules have been tried.
+  again() {
+    this.shown = null;
+    if (!this.page.closed) this.liveMatches();
   }
 
   showMatches(found) {

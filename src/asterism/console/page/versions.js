@@ -3,7 +3,10 @@ import { diffLines, diffView } from "./diff.js";
 import { errorBox, foreign, h, loading, replace, timeText } from "./dom.js";
 import { stateBadge } from "./list.js";
 
+// Lines of a version in the list, their characters, and those of the texts that are compared for it.
 const MAX_CHANGES = 3;
+const MAX_LINE = 200;
+const MAX_COMPARED = 20_000;
 
 // The stored versions of a rule, the differences between two of them, and the history of the query.
 export class VersionsTab {
@@ -54,8 +57,8 @@ export class VersionsTab {
 
   // The first lines that a version has, and the one before it does not.
   changes(one, before) {
-    if (!before || one.text === null || before.text === null) return null;
-    const lines = diffLines(before.text, one.text).filter(([kind, line]) => kind === "+" && line.trim() && !/^version:/.test(line)).map(([, line]) => line.trim());
+    if (!before || [one, before].some(({ text }) => text === null || text.length > MAX_COMPARED)) return null;
+    const lines = diffLines(before.text, one.text).filter(([kind, line]) => kind === "+" && line.trim() && !/^version:/.test(line)).map(([, line]) => line.trim().slice(0, MAX_LINE));
     return lines.length ? h("p", {}, h("code", { class: "changes" }, `${lines.slice(0, MAX_CHANGES).join(" ")}${lines.length > MAX_CHANGES ? " …" : ""}`)) : null;
   }
 
