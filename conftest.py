@@ -3,7 +3,8 @@
 There are two tiers. ``pytest --all`` runs both; without it, these are left out unless the command names them:
 
 * ``test_*_slow.py``
-* documents that start Spark, except README.md, the tutorial, and those that the branch has changed
+* documents that start Spark, except README.md, the tutorial, and those that the branch has changed; of docs/hosts.md only the
+  blocks from the one that starts it
 
 With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
 rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
@@ -36,6 +37,8 @@ pytest_collect_file = Sybil(
 
 
 TUTORIAL = ROOT / "docs" / "tutorial"
+PARTLY_SLOW = {ROOT / "docs" / "hosts.md"}
+"""Documents whose blocks before the first one with Spark are fast."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def is_slow(file: Path) -> bool:
     if file.suffix == ".md":
-        fast = file == ROOT / "README.md" or TUTORIAL in file.parents
+        fast = file in PARTLY_SLOW or file == ROOT / "README.md" or TUTORIAL in file.parents
         return not fast and shares_the_session(file) and file not in changed_files()
     return file.name.endswith("_slow.py")
 
@@ -77,13 +80,23 @@ def _git(*arguments: str) -> str:
 
 @pytest.hookimpl(wrapper=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    starts_spark: dict[Path, bool] = {}
+    """Whether a document has started Spark so far."""
     for item in items:
         if isinstance(item, SybilItem):
+            starts_spark[item.path] = starts_spark.get(item.path, False) or "SparkSession" in str(item.example.parsed)
             uses_spark = shares_the_session(item.path)
+            uses_spark &= starts_spark[item.path] or item.path not in PARTLY_SLOW
         else:
             uses_spark = "spark" in getattr(item, "fixturenames", ())
         if uses_spark:
             item.add_marker("spark")
+    if items and not items[0].config.option.all:
+        named = {(ROOT / argument.partition("::")[0]).resolve() for argument in items[0].config.args}
+        whole = changed_files() | named
+        items[:] = [
+            item for item in items if item.path not in PARTLY_SLOW - whole or item.get_closest_marker("spark") is None
+        ]
     items.sort(key=lambda item: not shares_the_session(item.path))
     yield
 
