@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from asterism import CEP, KeyedStream, Pattern, interval_join, match_recognize
+from asterism.columns import event_files
+from asterism.embedded import lazy_events
 from asterism.embedded.lazy_events import LazyTable
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from tests.embedded.cases import CASES, SECONDS, TRADES, two
@@ -132,3 +138,80 @@ def test_what_changes_or_fails(tmp_path: Path) -> None:
         KeyedStream(ds.dataset(parquet_file(tmp_path)), key="symbl")
     with pytest.raises(StreamDefinitionError, match="cannot be read"):
         KeyedStream(pa.RecordBatchReader.from_batches(pa.schema([("user", pa.string())]), failing()))
+
+
+def written(folder: Path, table: pa.Table, suffix: str, rows: int) -> Path:
+    """Files of text with so many rows each."""
+    folder.mkdir()
+    for at in range(0, table.num_rows, rows):
+        part = table.slice(at, rows)
+        path = folder / f"{at:04}{suffix}"
+        content = io.BytesIO()
+        if suffix.startswith(".csv"):
+            csv.write_csv(part, content)
+        else:
+            content.write("".join(json.dumps(row) + "\n" for row in part.to_pylist()).encode())
+        data = content.getvalue()
+        path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
+    return folder
+
+
+LINES = pa.table(
+    {
+        "user": [f"user {number % 7}" for number in range(400)],
+        "at": [f"2026-01-01T00:{number // 60:02}:{number % 60:02}" for number in range(400)],
+        "note": ['a "note"\nof two lines, and a comma' if number % 3 else None for number in range(400)],
+        "price": [float(number % 11) for number in range(400)],
+    }
+)
+
+
+@pytest.mark.parametrize("rows", [400, 150])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl", ".jsonl.gz"])
+def test_text_in_parts(suffix: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are too large are read again for each result; the rows are those of files that are read at once."""
+    monkeypatch.setattr(event_files, "_BLOCK", 2**12)
+    folder = written(tmp_path / "files", LINES, suffix, rows)
+    pattern = Pattern.begin("a").where("price > 8").next("b").where("note LIKE '%comma' AND price < LAST(a.price)")
+    whole = KeyedStream(folder, key="user", time="at")
+    monkeypatch.setattr(lazy_events, "memory_of_tables", lambda: 10)
+    parts = KeyedStream(folder, key="user", time="at")
+    assert isinstance(parts.df, LazyTable)
+    assert not isinstance(whole.df, LazyTable)
+    assert parts.df.schema.equals(whole.df.schema)
+    assert parts.df.num_rows == 400
+    assert parts.df.select(["note", "at"]).equals(whole.df.select(["note", "at"]))
+    found, expected = (CEP.pattern(stream, pattern).select("b.at AS at", "a.price AS p") for stream in (parts, whole))
+    assert in_order(found) == in_order(expected)
+    assert expected.num_rows > 5
+
+
+@pytest.mark.parametrize(
+    ("lines", "suffix"),
+    [
+        ("id,ts\n1,1\n2.5,2\n", ".csv"),
+        ("id,ts\n,1\n2.5,2\n", ".csv"),
+        ("id,ts\n1,2026-01-01T00:00:00\n2,2026-01-01T00:00:00Z\n", ".csv"),
+        ('{"id": 1, "ts": 1}\n{"id": 2, "ts": 2, "more": "x"}\n', ".jsonl"),
+        ('{"id": 1, "ts": 1}\n{"id": 2.5, "ts": 2}\n', ".jsonl"),
+        ('{"id": null, "ts": 1}\n{"id": "a", "ts": 2}\n', ".jsonl"),
+    ],
+)
+def test_text_whose_types_later_lines_decide(
+    lines: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read at once, whatever its size."""
+    monkeypatch.setattr(event_files, "_FIRST", 20)
+    monkeypatch.setattr(event_files, "_BLOCK", 40)
+    path = tmp_path / f"events{suffix}"
+    path.write_text(lines, encoding="utf-8")
+
+    def schema() -> pa.Schema | str:
+        try:
+            return KeyedStream(path, time="ts", key="id").df.schema
+        except StreamDefinitionError as error:
+            return str(error)
+
+    whole = schema()
+    monkeypatch.setattr(lazy_events, "memory_of_tables", lambda: 1)
+    assert schema() == whole

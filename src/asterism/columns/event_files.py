@@ -17,6 +17,8 @@ FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json
 _VALUES: Mapping[str, Any] = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
 """An empty field is null; a quoted empty field is an empty string."""
 _PARSING = csv.ParseOptions(newlines_in_values=True)
+_FIRST, _BLOCK = 2**25, 2**22
+"""The bytes of a file by which its types are known, and those of a part of it."""
 
 
 def files_of(path: Path) -> tuple[str, list[Path]]:
@@ -83,17 +85,40 @@ def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Calla
     return pa.Table.from_batches(read, schema)
 
 
-def _batches(source: Any, kind: str, columns: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+def types_of_file(file: Path, kind: str, check: Callable[[pa.RecordBatch], None]) -> pa.Schema:
+    """The columns of a file of CSV or JSON, and the types of Arrow that :func:`read_table` gives them, found part by part.
+
+    :param check: called with each part
+    :raises pyarrow.ArrowException: a part has other columns or types than the first one; then only :func:`read_table` knows them
+    """
+    schema = _batches(file, kind, None, block=_FIRST)[0]
+    for batch in parts_of_file(file, kind, schema, others="error"):
+        check(batch)
+    return schema
+
+
+def parts_of_file(file: Path, kind: str, columns: pa.Schema, *, others: str = "ignore") -> Iterable[pa.RecordBatch]:
+    """Some columns of a file of CSV or JSON, part by part, with these types.
+
+    :param others: what other fields of JSON are: "ignore" or "error"
+    """
+    return _batches(file, kind, columns, block=_BLOCK, others=others)[1]
+
+
+def _batches(
+    source: Any, kind: str, columns: pa.Schema | None, *, block: int | None = None, others: str = "ignore"
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if kind == "csv":
         given = {} if columns is None else {field.name: field.type for field in columns}
         options = csv.ConvertOptions(column_types=given, include_columns=list(given), **_VALUES)
-        reader = csv.open_csv(source, convert_options=options, parse_options=_PARSING)
+        reading = csv.ReadOptions(block_size=block)
+        reader = csv.open_csv(source, reading, convert_options=options, parse_options=_PARSING)
         return reader.schema, reader
     if kind == "json":
         explicit = (
-            None if columns is None else json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
+            None if columns is None else json.ParseOptions(explicit_schema=columns, unexpected_field_behavior=others)
         )
-        read = json.open_json(source, parse_options=explicit)
+        read = json.open_json(source, json.ReadOptions(block_size=block), explicit)
         return read.schema, read
     file = parquet.ParquetFile(source)
     names = [name for name in file.schema_arrow.names if columns is None or name in columns.names]
@@ -123,9 +148,13 @@ def _as_in_spark(column: pa.ChunkedArray, *, is_time: bool) -> pa.ChunkedArray:
     return column
 
 
+TIMESTAMPS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+"""The types of strings without and with a time zone."""
+
+
 def timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Strings and dates as timestamps, if they are; otherwise the column as it is."""
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # strings without and with a time zone
+    for kind in TIMESTAMPS:
         try:
             return column.cast(kind)
         except pa.ArrowInvalid:

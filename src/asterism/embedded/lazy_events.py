@@ -1,7 +1,7 @@
 """Events that are read again for each result, and of which only those columns are read that a query needs.
 
-These are files of Parquet, relations of DuckDB, datasets of pyarrow, and lazy frames of Polars. Everything else is read when the
-stream is made. See docs/decisions/0141.
+These are files of Parquet, relations of DuckDB, datasets of pyarrow, and lazy frames of Polars; files of CSV and JSON if they
+are large. Everything else is read when the stream is made. See docs/decisions/0141.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.columns.event_files import as_in_spark, files_of
+from asterism.columns.event_files import TIMESTAMPS, as_in_spark, files_of, parts_of_file, types_of_file
+from asterism.embedded.memory import memory_of_tables
 from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.expressions.types import quoted_name
 
 _ROWS = 2**17
 """The number of rows of a batch."""
+_COMPRESSION = 8
+"""How much larger a file is that was compressed, about."""
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 """Reads some of the columns."""
 
@@ -113,7 +116,7 @@ def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | No
     kind = f"{type(events).__module__}.{type(events).__name__}"
     with _errors():
         if isinstance(events, str | PathLike):
-            return _parquet(Path(events), time)
+            return _files(Path(events), time)
         if kind == "duckdb._relation.DuckDBPyRelation" or kind.endswith("duckdb.DuckDBPyRelation"):
             return events.limit(0).to_arrow_table().schema, lambda names: _of_relation(events, names)
         if kind.startswith("polars.lazyframe."):
@@ -124,37 +127,84 @@ def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | No
     return None
 
 
-def _parquet(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
-    from pyarrow import parquet
-
+def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
+    """Files of Parquet; those of CSV and JSON if they are too large to be read at once."""
     if not path.exists():
         return None  # the error is that of other files
     kind, files = files_of(path)
-    if kind != "parquet":
+    if kind != "parquet" and sum(map(_size, files)) <= memory_of_tables():
         return None
     try:
-        schemas = [parquet.read_schema(file) for file in files]
+        schemas = _schemas_of_parquet(files) if kind == "parquet" else _schemas_of_text(files, kind, time)
         schema = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
     except pa.ArrowTypeError:
         return None
-    if time in schema.names and pa.types.is_string(schema.field(time).type):
+    except pa.ArrowException:
+        if kind == "parquet":
+            raise
+        return None  # all values decide which types the columns have
+    if kind == "parquet" and time in schema.names and pa.types.is_string(schema.field(time).type):
         return None  # the values decide which type the times have
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         whole = pa.schema([schema.field(name) for name in names])
         for file, own in zip(files, schemas, strict=True):
-            with parquet.ParquetFile(file) as opened:
-                there = [name for name in names if name in own.names]
-                for batch in opened.iter_batches(_ROWS, columns=there):
-                    nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
-                    columns = [
-                        (batch.column(field.name) if field.name in there else nothing).cast(field.type)
-                        for field in whole
-                    ]
-                    table = pa.table(columns, schema=whole)
-                    yield from as_in_spark(table, time).combine_chunks().to_batches()
+            there = [name for name in names if name in own.names]
+            for batch in _parts(file, kind, own, there):
+                nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
+                columns = [
+                    (batch.column(field.name) if field.name in there else nothing).cast(field.type) for field in whole
+                ]
+                table = pa.table(columns, schema=whole)
+                yield from as_in_spark(table, time).combine_chunks().to_batches()
 
     return as_in_spark(schema.empty_table(), time).schema, read
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file of text, about."""
+    return file.stat().st_size * (_COMPRESSION if file.name.endswith(".gz") else 1)
+
+
+def _schemas_of_parquet(files: Sequence[Path]) -> list[pa.Schema]:
+    from pyarrow import parquet
+
+    return [parquet.read_schema(file) for file in files]
+
+
+def _schemas_of_text(files: Sequence[Path], kind: str, time: str | None) -> list[pa.Schema]:
+    """
+    :raises pyarrow.ArrowException: only all values together say which types the columns have
+    """
+    kinds = list(TIMESTAMPS)
+
+    def check(batch: pa.RecordBatch) -> None:
+        """Strings of the event time are all timestamps without a zone, or all with one."""
+        if time in batch.schema.names and pa.types.is_string(batch.schema.field(time).type):
+            kinds[:] = [each for each in kinds if _are_timestamps(batch.column(time), each)]
+            if not kinds:
+                raise pa.ArrowInvalid("they are no timestamps")
+
+    return [types_of_file(file, kind, check) for file in files]
+
+
+def _are_timestamps(strings: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        strings.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _parts(file: Path, kind: str, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a file; at least one of text."""
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(file) as opened:
+            yield from opened.iter_batches(_ROWS, columns=names)
+        return
+    yield from parts_of_file(file, kind, pa.schema([schema.field(name) for name in names or schema.names[:1]]))
 
 
 def _of_relation(relation: Any, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
