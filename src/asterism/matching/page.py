@@ -56,7 +56,7 @@ class Page:
         nodes = _shifted([page.nodes for page in pages], {0: n_events, 2: n_nodes})
         rows: list[Ints] = []
         for number, pairs in enumerate(zip(*(page.rows.pairs() for page in pages), strict=True)):
-            rows.append(offsets_of(np.concatenate([np.diff(at) for at, _ in pairs])))
+            rows.append(offsets_of(np.concatenate([at[1:] - at[:-1] for at, _ in pairs])))
             arrays = [rows_of_page for _, rows_of_page in pairs]
             is_timer = number == _TIMERS
             rows.append(np.concatenate(arrays) if is_timer else _shifted(arrays, {0: n_events, 1: n_nodes}, of=1))

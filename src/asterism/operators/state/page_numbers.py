@@ -7,6 +7,7 @@ their own in each operator: a checkpoint belongs to one operator, so that two op
 from __future__ import annotations
 
 import enum
+from bisect import bisect_right
 from collections.abc import Container, Iterator
 
 
@@ -68,10 +69,15 @@ def kind_of_page(number: int) -> PageKind:
 
     :raises ValueError: no page has this number
     """
-    for kind in PageKind:
-        if number in kind.value:
-            return kind
+    at = bisect_right(_FIRST_NUMBERS, number) - 1
+    if number in _RANGES[at]:
+        return _KINDS[at]
     raise ValueError(f"no page has the number {number}")
+
+
+_KINDS = sorted(PageKind, key=lambda kind: kind.first)
+_FIRST_NUMBERS = [kind.first for kind in _KINDS]
+_RANGES: list[range] = [kind.value for kind in _KINDS]
 
 
 def page_number(index: int, count: int, *, fixed: bool) -> int:

@@ -204,5 +204,7 @@ def adoptions_of(
     :param remaining: the entries after the switch
     :param passed: the event time up to which everything was processed before it
     """
+    if not pairs:  # in most calls, and there may be many entries
+        return []
     still = {entry.name for entry in remaining}
     return [Adoption.of(new, old, compiler, keeps=old.name in still, passed=passed) for new, old in pairs]
