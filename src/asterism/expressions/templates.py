@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -186,6 +187,8 @@ def _is_plain(number: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------------- conditions on texts
 
+MAX_CALLS = 2_000
+"""The maximum number of calls of which the value is kept, for other constants."""
 MAX_DEPTH = 20
 """The maximum nesting of a condition that is read without the parser."""
 _COLUMN = r"`(?P<column>\w+)`"
@@ -263,8 +266,7 @@ class _ConditionReader:
             return limited(operators.negation(FUNCTIONS["coalesce"](self.zone, [value, boolean_constant(False)])))
         if found := _CALL.match(self.text, self.at):
             self.at = found.end()
-            function = FUNCTIONS[found["function"].lower()]
-            return function(self.zone, [self._text(found), _constant(found["literal"])])
+            return self._called(found, _constant(found["literal"]))
         if found := _EQUAL.match(self.text, self.at):
             self.at = found.end()
             return limited(operators.compare("=", self._text(found), _constant(found["literal"]), self.zone))
@@ -276,6 +278,14 @@ class _ConditionReader:
             self.at = found.end()
             return limited(operators.is_null(self._column(found["column"]), negated=bool(found["not"])))
         raise _OtherConditionError
+
+    def _called(self, call: re.Match[str], constant: Sql) -> Sql:
+        """A call, of which all but the text of the constant is that of another call with the same value."""
+        function, value = call["function"].lower(), self._text(call)
+        known = _call_template(function, self.zone, self._column(call["column"]).text, bool(call["lower"]))
+        if value.text in constant.text:  # it would be counted as a part of the value
+            return FUNCTIONS[function](self.zone, [value, constant])
+        return limited(replace(known.value, text=f"{known.before}{constant.text}{known.after}"))
 
     def _take(self, word: str) -> bool:
         taken = self.text.startswith(word, self.at)
@@ -290,7 +300,7 @@ class _ConditionReader:
         key = found["column"], bool(found["lower"])
         if key not in self.texts:
             value = self._column(found["column"])
-            self.texts[key] = FUNCTIONS["lower"](self.zone, [value]) if found["lower"] else value
+            self.texts[key] = _lowered(value.text, self.zone) if found["lower"] else value
         return self.texts[key]
 
     def _column(self, name: str) -> Sql:
@@ -299,7 +309,33 @@ class _ConditionReader:
         number = schema.get_field_index(name)
         if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
             raise _OtherConditionError
-        return Sql(f"c{number}", STRING, size=Cost(growth=1), strict=True)
+        return _column_of_texts(f"c{number}")
+
+
+def _column_of_texts(text: str) -> Sql:
+    return Sql(text, STRING, size=Cost(growth=1), strict=True)
+
+
+@lru_cache(MAX_CALLS)
+def _lowered(column: str, zone: str) -> Sql:
+    return FUNCTIONS["lower"](zone, [_column_of_texts(column)])
+
+
+@dataclass(frozen=True, slots=True)
+class _CallTemplate:
+    """A call with any constant: its text before and after the constant."""
+
+    value: Sql
+    before: str
+    after: str
+
+
+@lru_cache(MAX_CALLS)
+def _call_template(function: str, zone: str, column: str, lower: bool) -> _CallTemplate:
+    constant = string_constant("?")
+    value = FUNCTIONS[function](zone, [_lowered(column, zone) if lower else _column_of_texts(column), constant])
+    before, _, after = value.text.partition(constant.text)
+    return _CallTemplate(value, before, after)
 
 
 def _constant(literal: str) -> Sql:

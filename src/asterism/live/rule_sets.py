@@ -48,6 +48,7 @@ class LiveRuleSets:
         details: Mapping[str, Any],
     ) -> None:
         self._store = store
+        compiler.keeps_tried = True
         self._coordinator = Coordinator(compiler, store, without, lookups)
         self._counts = store.counts()
         self._metrics: Counter[str] = Counter()

@@ -251,6 +251,9 @@ class ProcessorCompiler:
         }
         self.max_partial_matches = max_partial_matches
         self.ids_by_events = ids_by_events
+        self.keeps_tried = False
+        """Whether :meth:`bind` uses what :meth:`try_out` has compiled: if the same process does both."""
+        self._tried: dict[str, BoundPatternProcessor] = {}
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
         self._on: dict[str, tuple[Vectorized, list[int]]] = {}
         columns = schema.to_string(show_schema_metadata=True)
@@ -297,6 +300,10 @@ class ProcessorCompiler:
         key = (self.definition, id(processor))
         bound = _BOUND.get(key)
         if bound is None or bound.processor is not processor:
+            tried = self._tried.pop(processor.text, None) if self._tried else None
+            if tried is not None:
+                bound = _BOUND[key] = replace(tried, processor=processor)
+                return bound
             with tried_before():
                 bound = _BOUND[key] = self.compile(processor)
         return bound
@@ -315,7 +322,9 @@ class ProcessorCompiler:
 
         def bound() -> list[BoundProcessor]:
             with rarely_collected():
-                return [self.bind(processor) for processor in given]
+                together = [self.bind(processor) for processor in given]
+            self._tried.clear()  # what is left belongs to rules that are not in force
+            return together
 
         return _BOUND_TOGETHER.of(given, bound, self.definition)
 
@@ -485,6 +494,8 @@ class ProcessorCompiler:
         left = TRIAL
         for vectorized in expressions:
             left -= vectorized.try_out(left)
+        if self.keeps_tried and isinstance(bound, BoundPatternProcessor) and not self.functions and not self.conditions:
+            self._tried[processor.text] = bound
         return bound
 
     def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
