@@ -18,6 +18,7 @@ from asterism.discovery import status_of
 from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
 from asterism.live.engine import LiveEngine
+from asterism.rules.binding.binding import BoundProcessor, ProcessorCompiler
 from asterism.rules.sets.set_store import STORE
 from tests.embedded.rule_cases import EVENTS, RULE_CASES, chain
 from tests.live.driver import in_order, killed, play
@@ -192,3 +193,22 @@ def test_counts_of_a_new_folder_begin_anew(tmp_path: Path) -> None:
             return engine.status().rules[0].matches
 
     assert [matches("one", 5), matches("two", 2), matches("two", 1), matches("one", 1)] == [5, 2, 3, 1]
+
+
+def test_rules_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When they are checked; the first call uses the results."""
+    compiled: list[str] = []
+
+    def compile_rule(compiler: ProcessorCompiler, processor: PatternProcessor) -> BoundProcessor:
+        compiled.append(processor.id)
+        return original(compiler, processor)
+
+    original = ProcessorCompiler.compile
+    monkeypatch.setattr(ProcessorCompiler, "compile", compile_rule)
+    rules = tuple(PatternProcessor(f"over {n}", 1, Pattern.begin("a").where(f"n > {n}")) for n in range(3))
+    events = pa.table({"n": [1, 2]})
+    with CEP.pattern_processors(
+        KeyedStream(events.schema), GivenPatternProcessorDiscovererFactory(rules)
+    ).open() as engine:
+        assert engine.process(events)["matches"].num_rows == 3
+    assert sorted(compiled) == ["over 0", "over 1", "over 2"]

@@ -1,4 +1,7 @@
-"""How a rule that was written in Sigma or EQL is shown: not as the pattern or the clause that it has become."""
+"""How a rule that was written in Sigma or EQL is shown: not as the pattern or the clause that it has become.
+
+See docs/decisions/0157.
+"""
 
 from __future__ import annotations
 
