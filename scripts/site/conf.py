@@ -10,8 +10,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from sphinx.application import Sphinx
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE)]
@@ -23,7 +21,7 @@ version = release = metadata.version("asterism")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "reference"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["**/README.md"]
+exclude_patterns = ["**/README.md", "decisions/historical/*"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(json|pyspark|pyarrow|sqlalchemy)\..*")
@@ -40,16 +38,6 @@ autodoc_preserve_defaults = True
 autoclass_content = "class"
 add_module_names = False
 python_use_unqualified_type_names = True
-
-
-def setup(app: Sphinx) -> None:
-    app.connect("doctree-read", _keep_out_of_the_navigation)
-
-
-def _keep_out_of_the_navigation(app: Sphinx, _doctree: object) -> None:
-    """Historical decisions are pages to which others link, but neither in a table of contents nor found by the search."""
-    if app.env.docname.startswith("decisions/historical/"):
-        app.env.metadata[app.env.docname].update(orphan=True, nosearch=True)
 
 
 html_theme = "furo"

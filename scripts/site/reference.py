@@ -26,6 +26,7 @@ from scripts.site.subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+HISTORICAL = DOCS / "decisions" / "historical"
 INCLUDED = {ROOT / "benchmarks" / "README.md": "benchmarks.md", ROOT / "CHANGELOG.md": "changelog.md"}
 """Files outside of docs/ that are the content of a page."""
 
@@ -70,11 +71,13 @@ def _in_signature(node: nodes.Element) -> bool:
 
 
 def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
-    """Let links to Markdown outside docs/ lead to a copy in the site. Sphinx itself copies files of other types."""
+    """Let links to Markdown outside docs/, and to decisions that are no longer in force, lead to a copy in the site. Sphinx
+    itself copies files of other types.
+    """
 
     def replaced(link: re.Match[str]) -> str:
         path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
-        if path.is_relative_to(DOCS):
+        if path.is_relative_to(DOCS) and not path.is_relative_to(HISTORICAL):
             return link[0]
         if path in INCLUDED:
             return f"[{link['text']}]({'../' * name.count('/')}{INCLUDED[path]})"
@@ -92,7 +95,7 @@ def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
             '<p class="notebooks">Notebooks: <a href="../tutorial.zip" download>all six steps, with their data</a></p>'
         )
         source[0] = re.sub(r"\A(# .*\n)", rf"\1\n{link}\n", source[0])
-    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>(?:\.\./)+[^)#]+\.md)(?:#[^)]*)?\)", replaced, source[0])
+    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>[^)#:\s]+\.md)(?:#[^)]*)?\)", replaced, source[0])
 
 
 def write_notebooks(app: Sphinx) -> None:
