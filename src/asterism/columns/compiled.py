@@ -35,6 +35,7 @@ MAX_ELEMENTS = 100_000
 """Of the arrays that are passed to a function, if it is to run in Python."""
 _spent = 0.0
 _compiled: list[Any] = []
+_entries: list[_EntryPoint] = []
 
 
 def compiled(function: _F) -> _F:
@@ -174,6 +175,7 @@ class _EntryPoint:
         self._is_compiled = not isinstance(self.compiled, Dispatcher)  # if NUMBA_DISABLE_JIT is set
         self._is_cached = True  # until it is known better: numba takes milliseconds to find nothing
         update_wrapper(self, self.py_func)
+        _entries.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         if self._is_compiled:
@@ -203,6 +205,18 @@ class _EntryPoint:
         if _elements(arguments) > MAX_ELEMENTS:
             raise _NotCompiledError
         return _in_python(self.py_func, arguments)
+
+
+def load_cached() -> None:
+    """Load the compiled code that the cache has of the functions of all imported modules, so that processes that are forked from
+    this one have it. Nothing is compiled.
+    """
+    for function in _entries:
+        if isinstance(function.compiled, Dispatcher):
+            cache: Any = function.compiled._cache  # type: ignore[attr-defined] # numba has no other way
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()), loading():
+                for signature, *_ in cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ():
+                    function.compiled.compile(signature)
 
 
 class _NotCompiledError(Exception):

@@ -49,6 +49,10 @@ _SECONDS = 0.005
 """Between two checks of a query."""
 _CHECKPOINT = "checkpointLocation"
 _PLAN_CACHE = "spark.connect.session.planCache.enabled"
+_ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}
+"""The value that Spark takes for a stateful operator in any case. Spark has a daemon for each environment of its workers, so with
+the default, those of ``mapInArrow`` would have another one. See docs/decisions/0161.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ def start(
         PARTITIONS: str(stateful_tasks(spark, key_groups)),
         **arrow_batches(spark),
         **state_compression(spark),
+        **_ONE_DAEMON,
     }
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.

@@ -49,6 +49,12 @@ def settle_memory() -> None:
         gc.freeze()
 
 
+def forked() -> None:
+    """This process has been forked from one that had imported this module."""
+    global _last_full  # noqa: PLW0603 - a time per process
+    _last_full = time.monotonic()
+
+
 def send_no_empty_profiles() -> None:
     """Remove the empty profiles that Spark sends from a process that plans a source in Python. ``spark-pipelines run`` takes them
     for an unknown response, and fails after the run has completed.

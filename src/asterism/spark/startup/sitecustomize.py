@@ -3,6 +3,8 @@
 Spark puts an archive of PySpark on the path of these processes. In an archive Python finds no compiled modules, so each process
 compiles some 300 modules before it does anything. If the archive is part of an installed PySpark, which has the same modules,
 import that instead.
+
+The process from which Spark forks its workers also imports what they need, see ``docs/decisions/0161``.
 """
 
 import sys
@@ -39,6 +41,22 @@ def _run_the_next_one() -> None:
         spec.loader.exec_module(module_from_spec(spec))
 
 
+def forks_workers(command: list[str]) -> bool:
+    """Whether a process with this *command* is Spark's daemon for tasks, and not one that plans a source in Python.
+
+    >>> forks_workers(["python3", "-m", "pyspark.daemon", "pyspark.worker"])
+    True
+    """
+    return command[-3:] == ["-m", "pyspark.daemon", "pyspark.worker"]
+
+
 if __name__ == "sitecustomize":
     sys.path[:] = without_archives(sys.path)
     _run_the_next_one()
+    if forks_workers(sys.orig_argv):
+        try:
+            from asterism.spark.daemon import preload
+        except ImportError:  # its workers are of another environment
+            pass
+        else:
+            preload()
