@@ -9,9 +9,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -85,9 +85,9 @@ def test_the_workers_of_a_query_are_forked_by_one_process(spark: SparkSession, t
         imported = "asterism.matching.kernels" in sys.modules
         (folder / f"{os.getppid()} {stage} {imported}").touch()
 
-    def is_view(event: Any) -> bool:
+    def is_view(rows: pa.Table) -> pa.ChunkedArray:
         seen("pack")
-        return bool(event["kind"] == "view")
+        return pc.equal(rows.column("kind"), "view")
 
     def in_state(matches: pa.Table) -> pa.Table:
         seen("state")
