@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,7 @@ FORKED = """
 """
 
 
-def printed(program: str, **environment: str) -> list[list[object]]:
+def printed(program: str, **environment: str) -> list[Any]:
     """The lines of JSON that a program prints, with the environment of Spark's daemon."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
