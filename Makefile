@@ -9,6 +9,9 @@ JOBS   ?= 2
 EXAMPLES ?= 5
 ARGS   ?=
 
+# The tests start hundreds of processes, each of which would compile Asterism's modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
 

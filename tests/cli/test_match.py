@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from asterism.cli.common.terminal import MATCHING
 from tests.cli import test_cli_on_spark
 from tests.cli.test_cli_on_spark import ON_SSH, SSH, rows_of, run
 
@@ -87,5 +88,5 @@ from asterism.cli.main import main
 main(["match", {str(brute_force)!r}, "--input", {str(SSH)!r}, "--key", "ip", "--time", "ts"], standalone_mode=False)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
-    assert result.stderr == ""
+    assert result.stderr.replace(f"{MATCHING}\n", "") == ""  # a busy machine may take three seconds
     assert result.stdout.splitlines()[-1] == "150 matches, the first 20 are shown"
