@@ -209,10 +209,10 @@ def test_a_query_starts_with_another_pattern_in_one_step(
     file.write_text(NEW.to_json())
     arguments = ["savepoint", "restore", savepoint, str(tmp_path / "third"), "--definition", str(file), "--json"]
     refused = CliRunner().invoke(main, arguments)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "--allow-dropped" in refused.output
     shown = CliRunner().invoke(main, [*arguments, "--rename", "a=first"], catch_exceptions=False)
-    assert json.loads(shown.output)["dropped"] == 0
+    assert json.loads(shown.stdout)["dropped"] == 0
     plan = restore_savepoint(spark, savepoint, str(tmp_path / "fourth"), definition=NEW, renamed={"a": "first"})
     assert plan == plan_savepoint(spark, savepoint, NEW, renamed={"a": "first"})
     assert not (tmp_path / "fourth.changed").exists()
