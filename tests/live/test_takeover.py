@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,8 @@ from asterism.errors import CheckpointInUseError, StateError
 from asterism.operators.row_hashes import row_hashes
 from asterism.savepoints.key_groups import KEY_HASH, THE_KEY
 from asterism.savepoints.manifest import ROWS
-from tests.savepoints.test_key_changes import OPENED, SECOND, keyed
+from tests.savepoints.test_key_changes import BEGIN, OPENED, SECOND, keyed
 
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 CLAUSE = (
     "PARTITION BY user MEASURES COUNT(*) AS n PATTERN (A B+ C) WITHIN INTERVAL '20' SECOND "
     "DEFINE A AS kind = 'a', B AS kind = 'b', C AS kind = 'a'"

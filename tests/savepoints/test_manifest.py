@@ -12,8 +12,8 @@ from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.savepoints.key_groups import Summary
-from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition
-from asterism.spark.savepoints.creating import INCOMPLETE, _is_interrupted, begin_writing, check_unused
+from asterism.savepoints.manifest import INCOMPLETE, MANIFEST, Manifest, QueryPosition
+from asterism.spark.savepoints.creating import _is_interrupted, begin_writing, check_unused
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.leases import FOLDER
 

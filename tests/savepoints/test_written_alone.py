@@ -11,8 +11,8 @@ import pytest
 
 from asterism.errors import CheckpointInUseError, LeaseLostError, StateError
 from asterism.files.lease import Lease
-from asterism.savepoints.manifest import MANIFEST
-from asterism.spark.savepoints.creating import INCOMPLETE, writing
+from asterism.savepoints.manifest import INCOMPLETE, MANIFEST
+from asterism.spark.savepoints.creating import writing
 from asterism.spark.session.leases import FOLDER, _held
 from tests.savepoints.test_folders import folder_of
 from tests.savepoints.test_manifest import made

@@ -59,18 +59,16 @@ def explain(
     """
     with errors_explained():
         clauses, wanted, words = _read(pattern, semantics, sigma)
-        if svg is None and words.text:
-            click.echo(f"{words.text}\n\nIt runs as:\n")
         if wanted is None:
             if svg is None:
-                click.echo("\n\n".join(clause.explain() for clause in clauses))
+                click.echo(words.above("\n\n".join(clause.explain() for clause in clauses)))
                 return
             if what != "stages":
                 raise click.UsageError("--what automaton is for patterns in JSON.")
             drawing = words.draw() if words.draw else only_clause(clauses, pattern).to_svg()
         else:
             if svg is None:
-                click.echo(wanted.explain(Semantics(semantics)))
+                click.echo(words.above(wanted.explain(Semantics(semantics))))
                 return
             drawing = words.draw() if words.draw and what == "stages" else wanted.to_svg(what, Semantics(semantics))
         try:

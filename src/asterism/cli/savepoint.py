@@ -101,12 +101,9 @@ def restore(
             "--rename, --select, --operator-id and --allow-dropped are for a restore with --definition."
         )
     with errors_explained(), local_spark() as spark:
-        if definition is not None:
-            options |= {"definition": pattern_of(definition)}
+        change = {} if definition is None else {"definition": pattern_of(definition), **options}
         with status_line("restoring the savepoint"):
-            made = restore_savepoint(
-                spark, savepoint, checkpoint, store=store, **of_place, **(options if definition is not None else {})
-            )
+            made = restore_savepoint(spark, savepoint, checkpoint, store=store, **of_place, **change)
         if made is not None:
             show_plan(made, as_json)
 

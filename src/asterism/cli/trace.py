@@ -92,11 +92,12 @@ def trace(
     with errors_explained():
         from asterism.columns.event_files import read_events
         from asterism.rules.binding.clauses import clause_of
+        from asterism.rules.definition.source_words import PLAIN
         from asterism.trace.report import trace as trace_of
         from asterism.trace.row_patterns import trace_rows
 
         wanted: Pattern | MatchRecognize
-        words = None
+        words = PLAIN
         is_rule = isinstance(pattern, RuleInFile)
         if isinstance(pattern, RuleInFile):
             rule, words = pattern.with_words(sigma)
@@ -117,7 +118,6 @@ def trace(
                 raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
         key, rows = dict(zip(columns, values, strict=True)), read_events(source, options["time"])
         report: Trace | RowPatternTrace
-        variables = None if words is None else words.variables
         with status_line("tracing"):
             if isinstance(wanted, Pattern):
                 report = trace_of(
@@ -133,10 +133,9 @@ def trace(
                     udfs=options["udfs"],
                 )
             else:
-                report = trace_rows(wanted, rows, key=key, explained=limit, udfs=options["udfs"], words=variables)
+                report = trace_rows(wanted, rows, key=key, explained=limit, udfs=options["udfs"], words=words.variables)
         for what, line in report.lines(limit=limit, only_dropped=only_dropped):
-            line = line if words is None else words.line(line)
-            click.secho(line, **_STYLES.get(what.value if what is not None else "", {}))
+            click.secho(words.line(line), **_STYLES.get(what.value if what is not None else "", {}))
 
 
 _STYLES: dict[str, dict[str, Any]] = {

@@ -214,7 +214,7 @@ def load_cached() -> None:
     for function in _entries:
         if isinstance(function.compiled, Dispatcher):
             cache: Any = function.compiled._cache  # type: ignore[attr-defined] # numba has no other way
-            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()), loading():
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()):
                 for signature, *_ in cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ():
                     function.compiled.compile(signature)
 

@@ -43,6 +43,7 @@ from asterism.rules.checking.validation import InvalidProcessorError
 from asterism.rules.definition.costs import cost_of
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.rule_templates import is_template
+from asterism.rules.definition.source_words import words_of
 from asterism.rules.sets import kill_list
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.history import HistoryEntry, item_of_version
@@ -518,10 +519,10 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
 
 def _described(item: Any, processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
     """The drawing, the explanation and the cost of a valid rule."""
-    cost = cost_of(processor, semantics)
+    cost, words = cost_of(processor, semantics), words_of(item, processor)
     return {
-        "drawing": drawing_of(item, processor),
-        "explanation": explanation_of(item, processor, semantics),
+        "drawing": drawing_of(words, processor),
+        "explanation": explanation_of(words, processor, semantics),
         "cost": {name: getattr(cost, name) for name in ("states", "conditions", "bound")},
     }
 

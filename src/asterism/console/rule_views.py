@@ -43,7 +43,7 @@ from asterism.rules.checking.validation import (
 from asterism.rules.definition.processor import ANY_VERSION, PatternProcessor, point_in_time
 from asterism.rules.definition.registered_conditions import names_in
 from asterism.rules.definition.rule_templates import expanded, is_template
-from asterism.rules.definition.source_words import words_of
+from asterism.rules.definition.source_words import SourceWords, words_of
 from asterism.rules.sets.discovery_status import now_text
 from asterism.rules.sets.interfaces import is_shadow, without_flag
 from asterism.text.printable import one_line
@@ -71,7 +71,6 @@ NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
 """The effect of saving: a new rule, a new version, a change of fields that are not part of a version, or none."""
 _NOTES = ("changedBy", "changedAt", "comment")
 """The fields about the last change, which are shown among the versions instead of in the text."""
-_RUNS = "It runs as:"
 _R = TypeVar("_R")
 
 
@@ -613,20 +612,15 @@ def source_of(item: Any) -> str | None:
     return written_yaml(item)
 
 
-def drawing_of(item: Any, processor: PatternProcessor) -> str:
-    """The drawing of a rule as SVG: of what its author wrote.
-
-    :param item: its JSON form
-    """
-    draw = words_of(item, processor).draw
-    if draw is not None:
-        return draw()
+def drawing_of(words: SourceWords, processor: PatternProcessor) -> str:
+    """The drawing of a rule as SVG: of what its author wrote."""
+    if words.draw is not None:
+        return words.draw()
     return clause_of(processor).to_svg() if processor.pattern is None else processor.pattern.to_svg()
 
 
-def explanation_of(item: Any, processor: PatternProcessor, semantics: Semantics) -> str:
+def explanation_of(words: SourceWords, processor: PatternProcessor, semantics: Semantics) -> str:
     """The description of a rule, without its automaton."""
     pattern = processor.pattern
     text = clause_of(processor).explain() if pattern is None else pattern.explain(semantics)
-    text, words = text.partition("\n\nautomaton")[0], words_of(item, processor).text
-    return f"{words}\n\n{_RUNS}\n\n{text}" if words else text
+    return words.above(text.partition("\n\nautomaton")[0])

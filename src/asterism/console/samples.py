@@ -40,8 +40,8 @@ from asterism.streams.evidence import key_texts, keys_of_events
 from asterism.testing.rule_harness import number_column, rows_of_matches, run_rule_test
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, nowhere, text_of
-from asterism.trace.report import trace
-from asterism.trace.row_patterns import trace_rows
+from asterism.trace.report import Trace, trace
+from asterism.trace.row_patterns import RowPatternTrace, trace_rows
 
 _UNKNOWN = re.compile(r"unknown column '([^']*)'")
 _ONE_ROW = re.compile(r"\bONE\s+ROW\s+PER\s+MATCH\b", re.IGNORECASE)
@@ -578,17 +578,15 @@ def _traced(
 ) -> tuple[list[tuple[str, str]], list[int]]:
     """The lines of a trace, each with the kind of its step, and the *number* of each event that the trace numbers."""
     try:
-        if rule.sql is not None:
-            rows = trace_rows(clause_of(rule, time), events, explained=MAX_LINES, words=words.variables)
-            lines = [
-                ("" if outcome is None else outcome.value, words.line(line))
-                for outcome, line in rows.lines(limit=MAX_LINES)
-            ]
-            return _summary_last(lines), rows.rows.column(number).to_pylist()
-        assert rule.pattern is not None
-        steps = trace(rule.pattern, events, time=time, semantics=semantics)
-        lines = [("" if what is None else what.value, words.line(line)) for what, line in steps.lines(limit=MAX_LINES)]
-        return _summary_last(lines), steps.events.column(number).to_pylist()
+        report: Trace | RowPatternTrace
+        if rule.pattern is None:
+            report = trace_rows(clause_of(rule, time), events, explained=MAX_LINES, words=words.variables)
+            traced = report.rows
+        else:
+            report = trace(rule.pattern, events, time=time, semantics=semantics)
+            traced = report.events
+        lines = [("" if what is None else what.value, words.line(line)) for what, line in report.lines(limit=MAX_LINES)]
+        return _summary_last(lines), traced.column(number).to_pylist()
     except AsterismError as error:
         return [("error", str(error))], []
 

@@ -47,6 +47,9 @@ COPY, KEY = "eql_copy", "eql_key_"
 of keys, with its number and its keys. Of an event, the copy with the highest number comes first, so that no event follows itself.
 """
 
+LARGEST_INTEGER_KEY = 1e19
+"""Larger numbers equal no integer key."""
+
 
 def no_columns_of_copies(columns: Sequence[str]) -> None:
     """:raises StreamDefinitionError: the events have a column with one of these names"""

@@ -49,7 +49,7 @@ def query_words(text: str) -> str:
     of = query.of
     if isinstance(of, syntax.EqlEventQuery):
         return f"each event: {_text_of(of, text)}"
-    words = [f"a {_kind_of(of)}{_by_text(of, text)}"]
+    words = [f"a {_kind_of(of)}{_by_text(of)}"]
     if isinstance(of, syntax.EqlSequence) and of.maxspan is not None:
         words[0] += f", within {duration(of.maxspan)} from the first to the last event"
     words += [f"  {drawn.name}: {_step_text(drawn.step, text)}" for drawn in _drawn_steps(of)]
@@ -76,7 +76,7 @@ def query_svg(text: str) -> str:
     if isinstance(of, syntax.EqlSequence) and of.maxspan is not None:
         diagram.window(f"within {duration(of.maxspan)}")
     if not isinstance(of, syntax.EqlEventQuery) and of.by:
-        by = _by_text(of, text).strip()
+        by = _by_text(of).strip()
         diagram.legend((None, one_line(by, 100), by))
     if until is not None:
         words = f"ends with {_step_text(until, text)}"
@@ -120,7 +120,7 @@ def _drawn_steps(of: syntax.EqlSequence | syntax.EqlSample) -> Iterator[_DrawnSt
 
 def _part(drawn: _DrawnStep, text: str) -> Part:
     lines = condition_lines(_text_of(drawn.step.query, text))
-    keys = _keys_text(drawn.step.by, text)
+    keys = _keys_text(drawn.step.by)
     if keys:
         lines += condition_lines(f"by {keys}", FAINT)
     options: dict[str, Any] = {"style": _ABSENT} if drawn.step.absent else {}
@@ -139,16 +139,16 @@ def _text_of(query: syntax.EqlEventQuery, text: str) -> str:
 
 
 def _step_text(step: syntax.EqlStep, text: str) -> str:
-    keys = _keys_text(step.by, text)
+    keys = _keys_text(step.by)
     return _text_of(step.query, text) + (f" by {keys}" if keys else "")
 
 
-def _by_text(of: syntax.EqlSequence | syntax.EqlSample, text: str) -> str:
-    keys = _keys_text(of.by, text)
+def _by_text(of: syntax.EqlSequence | syntax.EqlSample) -> str:
+    keys = _keys_text(of.by)
     return f" by {keys}" if keys else ""
 
 
-def _keys_text(keys: tuple[syntax.EqlNode, ...], text: str) -> str:
+def _keys_text(keys: tuple[syntax.EqlNode, ...]) -> str:
     """Keys are fields, as a rule; an expression is only named."""
     return ", ".join(
         ("?" if node.optional else "") + node.name if isinstance(node, syntax.EqlFieldName) else "an expression"

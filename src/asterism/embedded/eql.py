@@ -25,7 +25,7 @@ from asterism.elastic.events import (
     unsupported_pipe,
 )
 from asterism.elastic.samples import chosen
-from asterism.elastic.sequences import COPY, KEY, KeyForm, form_of_keys, no_columns_of_copies
+from asterism.elastic.sequences import COPY, KEY, LARGEST_INTEGER_KEY, KeyForm, form_of_keys, no_columns_of_copies
 from asterism.embedded.events import table_of
 from asterism.embedded.row_patterns import row_pattern_stream
 from asterism.errors import ExpressionTypeError
@@ -36,8 +36,6 @@ from asterism.expressions.types import name_of
 from asterism.row_patterns.match_recognize import MatchRecognize
 
 _ROW = internal("row")
-_LARGE = 1e19
-"""Larger numbers equal no integer key."""
 _INTEGERS = pa.decimal128(38, 0)
 
 
@@ -133,7 +131,9 @@ def _in_form(values: pa.ChunkedArray, form: KeyForm) -> pa.ChunkedArray:
     if form is KeyForm.SAME:
         return values
     if form is KeyForm.NUMBER and not pa.types.is_integer(values.type):
-        is_whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values.cast(pa.float64())), _LARGE))
+        is_whole = pc.and_(
+            pc.equal(pc.floor(values), values), pc.less(pc.abs(values.cast(pa.float64())), LARGEST_INTEGER_KEY)
+        )
         whole = pc.if_else(is_whole, values, pa.scalar(None, values.type)).cast(_INTEGERS).cast(pa.string())
         return pc.if_else(pc.fill_null(is_whole, False), whole, values.cast(pa.float64()).cast(pa.string()))
     kinds = {KeyForm.INTEGER: pa.int64(), KeyForm.DOUBLE: pa.float64()}

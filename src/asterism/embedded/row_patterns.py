@@ -14,9 +14,8 @@ import pyarrow as pa
 from asterism.columns.time import MILLISECONDS
 from asterism.embedded.batches import check_table, only_of_schema, opened
 from asterism.embedded.events import events_of, is_schema
-from asterism.embedded.lazy_events import LazyTable, SelectedEvents
 from asterism.embedded.parts import Buckets, TablePart, Workers, buckets_of, divided_rows
-from asterism.embedded.tables import threads_of, write
+from asterism.embedded.tables import selected_columns, threads_of, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
 from asterism.operators.key_group import check_pages, complete
@@ -128,7 +127,7 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         def matches(matcher: TableMatcher, part: TablePart) -> list[pa.Table]:
             return [*matcher.match(complete(part.read()[EVENTS], schema), now)]
 
-        rows = SelectedEvents(self.rows, names) if isinstance(self.rows, LazyTable) else self.rows.select(names)
+        rows = selected_columns(self.rows, names)
         with (
             Workers(TableMatcher(self._checked), build, threads_of(alone=True)) as workers,
             closing(divided_rows(workers, {EVENTS: rows}, prepare, {EVENTS: stored}, self._buckets_of)) as divided,

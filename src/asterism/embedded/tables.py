@@ -155,14 +155,14 @@ def run_instances(
 
     def run(operator: Operator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
-        inputs = {name: _by_group_and_time(table) for name, table in part.read().items()} | everywhere
-        used = {group for name in names for group in np.unique(inputs[name][1]).tolist()}
-        every = [group for group in range(key_groups) if _bucket(group, key_groups) in part.buckets]
-        for group in every if has_broadcast else sorted(used):
-            store, arrivals = (
-                MemoryStore(),
-                _arrivals_of_group(operator, {name: inputs[name] for name in tables}, group),
-            )
+        keyed = {name: _by_group_and_time(table) for name, table in part.read().items()}
+        inputs = {name: keyed[name] if name in keyed else everywhere[name] for name in tables}
+        if has_broadcast:
+            groups = [group for group in range(key_groups) if _bucket(group, key_groups) in part.buckets]
+        else:
+            groups = sorted({group for _, of_rows in keyed.values() for group in np.unique(of_rows).tolist()})
+        for group in groups:
+            store, arrivals = MemoryStore(), _arrivals_of_group(operator, inputs, group)
             for parts, moment in (
                 (arrivals, Now(processing_time=now, key_group=group)),
                 ([], Now(END_OF_TIME, end, key_group=group)),
@@ -201,13 +201,13 @@ def _by_time(operator: Operator, name: str, events: Any) -> tuple[pa.Table, Ints
     return rows.take(pa.array(order)), np.zeros(0, np.int64)
 
 
-def _bucket(group: int, key_groups: int) -> int:
-    """The bucket of a key group, all rows of which are in one part."""
+def _bucket(group: Any, key_groups: int) -> Any:
+    """The bucket of a key group, all rows of which are in one part; or of each of many."""
     return group * BUCKETS // key_groups
 
 
 def _buckets_of_groups(key_groups: int) -> BucketsOf:
-    return lambda rows: (rows.column(KEY_HASH).to_numpy() * BUCKETS // key_groups).astype(np.uint8)
+    return lambda rows: _bucket(rows.column(KEY_HASH).to_numpy(), key_groups).astype(np.uint8)
 
 
 def _one_thread(operator: Operator) -> Workers[Operator]:
@@ -288,7 +288,10 @@ def whole(operator: Operator, parts: Iterable[Mapping[str, pa.Table]]) -> Output
     rows: _Parts = defaultdict(list)
     for part in parts:
         _add(rows, part)
-    return _whole(operator, rows)
+    return {
+        name: pa.concat_tables(rows[name]) if rows[name] else schema.empty_table()
+        for name, schema in operator.output_schemas.items()
+    }
 
 
 def function_schema(schema: Any, hint: str) -> pa.Schema:
@@ -315,17 +318,14 @@ def write(schemas: Mapping[str, pa.Schema], run: Callable[[], Outputs], sinks: M
 
 def selected(events: Any, operator: Operator, name: str = EVENTS) -> Any:
     """The columns of events that an operator reads."""
-    names = operator.inputs[name].schema.names
+    return selected_columns(events, operator.inputs[name].schema.names)
+
+
+def selected_columns(events: Any, names: Sequence[str]) -> Any:
+    """Some columns of a table, or of :class:`~asterism.embedded.parts.LazyEvents`."""
     return SelectedEvents(events, names) if isinstance(events, LazyTable) else events.select(names)
 
 
 def _add(rows: _Parts, outputs: Mapping[str, pa.Table]) -> None:
     for name, table in outputs.items():
         rows[name].append(table)
-
-
-def _whole(operator: Operator, rows: _Parts) -> Outputs:
-    return {
-        name: pa.concat_tables(rows[name]) if rows[name] else schema.empty_table()
-        for name, schema in operator.output_schemas.items()
-    }

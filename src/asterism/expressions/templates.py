@@ -238,7 +238,7 @@ def _conjuncts(value: Sql) -> Iterator[Sql]:
 class _ConditionReader:
     def __init__(self, scope: Scope, zone: str, text: str) -> None:
         self.scope, self.zone, self.text, self.at = scope, zone, text, 0
-        self.texts: dict[tuple[str, bool], Sql] = {}
+        self.columns: dict[str, Sql] = {}
 
     def several(self, depth: int) -> Sql:
         """Operands with one operator between them."""
@@ -282,9 +282,9 @@ class _ConditionReader:
     def _called(self, call: re.Match[str], constant: Sql) -> Sql:
         """A call, of which all but the text of the constant is that of another call with the same value."""
         function, value = call["function"].lower(), self._text(call)
-        known = _call_template(function, self.zone, self._column(call["column"]).text, bool(call["lower"]))
         if value.text in constant.text:  # it would be counted as a part of the value
             return FUNCTIONS[function](self.zone, [value, constant])
+        known = _call_template(function, self.zone, self._column(call["column"]).text, bool(call["lower"]))
         return limited(replace(known.value, text=f"{known.before}{constant.text}{known.after}"))
 
     def _take(self, word: str) -> bool:
@@ -297,19 +297,18 @@ class _ConditionReader:
             raise _OtherConditionError
 
     def _text(self, found: re.Match[str]) -> Sql:
-        key = found["column"], bool(found["lower"])
-        if key not in self.texts:
-            value = self._column(found["column"])
-            self.texts[key] = _lowered(value.text, self.zone) if found["lower"] else value
-        return self.texts[key]
+        value = self._column(found["column"])
+        return _lowered(value.text, self.zone) if found["lower"] else value
 
     def _column(self, name: str) -> Sql:
         """The value of a column of texts."""
-        schema = self.scope.schema
-        number = schema.get_field_index(name)
-        if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
-            raise _OtherConditionError
-        return _column_of_texts(f"c{number}")
+        if name not in self.columns:
+            schema = self.scope.schema
+            number = schema.get_field_index(name)
+            if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
+                raise _OtherConditionError
+            self.columns[name] = _column_of_texts(f"c{number}")
+        return self.columns[name]
 
 
 def _column_of_texts(text: str) -> Sql:

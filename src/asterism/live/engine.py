@@ -376,6 +376,7 @@ class LiveEngine:
         counts = Counter(record.counts)
         for result in results:
             counts.update(self._counts(result))
+        handover = Handover(name if events else None, position, arrivals or [], record.handed)
         self._record = replace(
             record,
             positions=positions,
@@ -386,10 +387,9 @@ class LiveEngine:
             processing_time=moment,
             watermark=result.watermark if result.watermark is not None else record.watermark,
             next_processing_time=result.next_processing_time,
+            handed=handover.remaining,
         )
-        handover = Handover(name if events else None, position, arrivals or [], record.handed)
         self._hand_over(handover, found, record.batch)
-        self._record = replace(self._record, handed=handover.remaining)
         assert self._before is not None
         self._before = replace(self._before, results=tuple(results))
         self._store.commit()

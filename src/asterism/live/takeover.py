@@ -27,7 +27,6 @@ from asterism.arguments import expect, shown
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StateError
-from asterism.expressions.routines.user_functions import types_of_signatures
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord, is_live_folder
 from asterism.operators.evolution import FIXED
 from asterism.operators.row_hashes import row_hashes
@@ -71,7 +70,7 @@ from asterism.savepoints.manifest import (
 )
 from asterism.savepoints.nested import as_table, sizes_of
 from asterism.savepoints.offset_log import is_control, offsets_of_log
-from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
+from asterism.savepoints.plain_types import as_plain, plain_schema, retyped_table
 from asterism.savepoints.rule_sets import RULES, RuleSets
 
 _POSITIONS = "positions"
@@ -222,11 +221,7 @@ def _write(pages: Mapping[int, bytes], record: SnapshotRecord, place: Path, stor
 def _rules(pages: Mapping[int, bytes], definition: StateDefinition | None, store: Path) -> RuleSets | None:
     if SETS_PAGE not in pages or (definition is not None and definition.kind is not OperatorKind.RULES):
         return None
-    sets = FolderStore(str(store))
-    others = [rule for retained in sets.retained() for rule in retained.all_processors] if sets.exists() else []
-    udfs = types_of_signatures(sets.read_status().udfs) if sets.exists() else {}
-    keys = [] if definition is None else definition.details["keys"]
-    return RuleSets.of({0: pages[SETS_PAGE]}, 1, keys, others, udfs)
+    return RuleSets.of_store({0: pages[SETS_PAGE]}, 1, definition, FolderStore(str(store)))
 
 
 def _in_processing_time(definition: StateDefinition) -> bool:
@@ -330,8 +325,7 @@ def _pages(source: Path, manifest: Manifest, rules: RuleSets | None) -> dict[int
             broadcast[name] = schema.empty_table()
             if folder_of_broadcast(name) in counts:
                 entries = ds.dataset(source / folder_of_broadcast(name), format="parquet").to_table().sort_by(POSITION)
-                columns = [retyped(one_chunk(entries.column(field.name)), field.type) for field in schema]
-                broadcast[name] = pa.table(columns, schema=schema)
+                broadcast[name] = retyped_table(entries, schema)
     write_group(store, summary, states, rows, waiting, broadcast, sets)
     return {**store.pages, **({} if store.header is None else {HEADER: store.header})}
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import generate_latest, start_http_server
@@ -102,10 +102,10 @@ class MetricsExporter:
         :param opened: closed with the exporter
         :raises StreamDefinitionError: the address cannot be used
         """
-        self._registry = registry_of(_QueryMetrics(queries))
         self.port: int | None = None
         """The port that serves the metrics, if there is one."""
         with opened or ExitStack() as stack:
+            self._registry = registry_of(_QueryMetrics(queries))
             if port is not None:
                 server, thread = self._serve(port, host)
                 for end in (thread.join, server.server_close, server.shutdown):  # the last one is called first
@@ -129,8 +129,9 @@ class MetricsExporter:
         self._open.close()
 
 
-_OfQuery = tuple[type[Family], str, str, Callable[[QueryNumbers], float | None]]
-_OF_A_QUERY: tuple[_OfQuery, ...] = (
+_Numbers = TypeVar("_Numbers")
+_Families = tuple[tuple[type[Family], str, str, Callable[[_Numbers], float | None]], ...]
+_OF_A_QUERY: _Families[QueryNumbers] = (
     (GaugeMetricFamily, "input_rows_per_second", "Rows that arrived per second.", lambda query: query.input_rate),
     (
         GaugeMetricFamily,
@@ -152,7 +153,7 @@ _OF_A_QUERY: tuple[_OfQuery, ...] = (
     (CounterMetricFamily, "micro_batches", "Micro-batches.", lambda query: query.batches),
     (CounterMetricFamily, "input_rows", "Rows that arrived.", lambda query: query.rows),
 )
-_OF_AN_ENGINE: tuple[tuple[type[Family], str, str, Callable[[EngineNumbers], float | None]], ...] = (
+_OF_AN_ENGINE: _Families[EngineNumbers] = (
     (CounterMetricFamily, "failed_calls", "Calls that failed, without effect.", lambda engine: engine.failed_calls),
     (CounterMetricFamily, "snapshots", "Snapshots that were written.", lambda engine: engine.snapshots),
     (
@@ -182,13 +183,7 @@ class _QueryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         queries = self.queries.numbers()
-        for kind, name, text, number_of in _OF_A_QUERY:
-            family = kind(f"asterism_query_{name}", text, labels=["query"])
-            for query in queries:
-                number = number_of(query)
-                if number is not None:
-                    family.add_metric([query.name], float(number))
-            yield family
+        yield from _families("query", _OF_A_QUERY, [(query.name, query) for query in queries])
         yield from _of_sources(queries)
         yield _of_partitions(queries)
         yield from _of_operators(queries)
@@ -282,10 +277,15 @@ def _of_engines(queries: list[QueryNumbers]) -> Iterator[Metric]:
     for name, engine in engines:
         _add_histogram(calls, [name], engine.calls)
     yield calls
-    for kind, family_name, text, number_of in _OF_AN_ENGINE:
-        family = kind(f"asterism_live_{family_name}", text, labels=["query"])
-        for name, engine in engines:
-            number = number_of(engine)
+    yield from _families("live", _OF_AN_ENGINE, engines)
+
+
+def _families(prefix: str, families: _Families[_Numbers], numbers: Sequence[tuple[str, _Numbers]]) -> Iterator[Metric]:
+    """Families with one number for each query, where it is known."""
+    for kind, name, text, number_of in families:
+        family = kind(f"asterism_{prefix}_{name}", text, labels=["query"])
+        for query, of_query in numbers:
+            number = number_of(of_query)
             if number is not None:
-                family.add_metric([name], number)
+                family.add_metric([query], float(number))
         yield family

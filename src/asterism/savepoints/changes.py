@@ -18,7 +18,7 @@ from asterism.columns.groups import group_codes
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME, STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import KeyStates, State
-from asterism.savepoints.plain_types import retyped
+from asterism.savepoints.plain_types import retyped, retyped_table
 
 SOON = 1000
 """So much after the watermark, in microseconds, what is due is processed. Spark's timers are not due before."""
@@ -93,8 +93,7 @@ def rows_of_keys(states: KeyStates, former: pa.Table, keys: pa.Table) -> pa.Tabl
 def changed_waiting(change: StateChange, name: str, rows: pa.Table) -> tuple[pa.Table, Counts]:
     """The rows of the table ``waiting_NAME``, and what became of all."""
     before = change.old.inputs[name]
-    events = pa.table([retyped(one_chunk(rows.column(f.name)), f.type) for f in before], schema=before)
-    changed, counts = change.waiting(name, events)
+    changed, counts = change.waiting(name, retyped_table(rows, before))
     others = rows.select([column for column in rows.column_names if column not in before.names]).slice(
         0, changed.num_rows
     )

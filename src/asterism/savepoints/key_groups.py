@@ -33,7 +33,7 @@ from asterism.operators.state.state_store import StateStore, batch_from_bytes, b
 from asterism.operators.state.waiting_events import CHUNK_BYTES
 from asterism.operators.stored_state import BROADCAST
 from asterism.savepoints.key_states import KeyStates
-from asterism.savepoints.plain_types import retyped
+from asterism.savepoints.plain_types import retyped, retyped_table
 
 KEY_GROUP, KEY_HASH, THE_KEY, STATE = "key_group", "key_hash", "key", "state"
 NEXT_EVENT_TIME, NEXT_PROCESSING_TIME = "next_event_time", "next_processing_time"
@@ -310,7 +310,7 @@ def _write_waiting(
         events = waiting.get(name)
         if events is None or not events.num_rows:
             continue
-        events = pa.table([retyped(one_chunk(events.column(f.name)), f.type) for f in schema], schema=schema)
+        events = retyped_table(events, schema)
         value = batch_to_bytes(events)
         if len(value) <= CHUNK_BYTES:
             header.buffers[number] = value

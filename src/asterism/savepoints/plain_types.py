@@ -44,6 +44,11 @@ def as_plain(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def retyped_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of *schema*, which are found by their names, with its types."""
+    return pa.table([retyped(one_chunk(table.column(field.name)), field.type) for field in schema], schema=schema)
+
+
 def retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column as *kind*: its plain type, or the type of which it has the plain one. Fields are found by their position."""
     if array.type.equals(kind, check_metadata=True):

@@ -14,11 +14,14 @@ from sqlglot import exp
 
 from asterism.errors import AsterismError, ExpressionError, StateError
 from asterism.expressions.parsing import parse
+from asterism.expressions.routines.user_functions import types_of_signatures
 from asterism.expressions.types import name_of
+from asterism.operators.state.state_definition import StateDefinition
 from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.binding import Selector, selector_of, selector_of_partitions, selector_of_stream
 from asterism.rules.definition.processor import PatternProcessor, RuleName
 from asterism.rules.matching.state_pages import SetState, entries_of_page, entries_to, sets_from_json, sets_to_json
+from asterism.rules.sets.set_store import FolderStore
 from asterism.rules.sets.sets import Entries, Entry
 
 RULES = "rules.json"
@@ -73,8 +76,8 @@ class RuleSets:
         entries = Entries.of(
             replace(entry, disabled=entry.name in everywhere) if not entry.killed else entry for entry in base.entries
         )
-        rules = [*others, *(entry.processor for entry in entries)]
-        seeds = dict(_seed_of(rule, keys) for rule in rules)
+        selectors = [_selector_of(rule, keys) for rule in (*others, *(entry.processor for entry in entries))]
+        seeds = {selector.number: selector.seed for selector in selectors}
         stream = selector_of_stream(keys)
         disabled = {group: names - everywhere for group, names in failed.items() if names - everywhere}
         return cls(
@@ -84,8 +87,21 @@ class RuleSets:
             list(keys),
             {**seeds, stream.number: stream.seed},
             {name: name_of(kind) for name, kind in (udfs or {}).items()},
-            _key_columns(rules, keys),
+            _key_columns(selectors, keys),
         )
+
+    @classmethod
+    def of_store(
+        cls, pages: Mapping[int, bytes], key_groups: int, definition: StateDefinition | None, store: FolderStore
+    ) -> RuleSets:
+        """As :meth:`of`, with what the store of the query has beside the pages.
+
+        :param definition: that of the state by key; None: there is none
+        """
+        exists = store.exists()
+        others = [rule for retained in store.retained() for rule in retained.all_processors] if exists else []
+        udfs = types_of_signatures(store.read_status().udfs) if exists else {}
+        return cls.of(pages, key_groups, [] if definition is None else definition.details["keys"], others, udfs)
 
     def page_of(self, group: int, key_groups: int) -> bytes:
         """The page of a key group among another number of them.
@@ -108,7 +124,7 @@ class RuleSets:
     @cached_property
     def selectors(self) -> dict[RuleName, int]:
         """The seed of the selector of each rule."""
-        return {entry.name: _seed_of(entry.processor, self.keys)[1] for entry in self.sets.entries}
+        return {entry.name: _selector_of(entry.processor, self.keys).seed for entry in self.sets.entries}
 
     @cached_property
     def texts(self) -> dict[RuleName, str]:
@@ -140,7 +156,7 @@ class RuleSets:
                 int(group): frozenset((id, version, since) for id, version, since in names)
                 for group, names in document["disabled_in"]
             }
-            rules = [entry.processor for entry in sets.entries]
+            selectors = (_selector_of(entry.processor, keys) for entry in sets.entries)
             columns = document.get("key_columns")  # earlier releases have none
             return cls(
                 sets,
@@ -149,7 +165,7 @@ class RuleSets:
                 keys,
                 {int(number): int(seed) for number, seed in document["seeds"]},
                 {str(name): str(kind) for name, kind in document.get("udfs", {}).items()},
-                _key_columns(rules, keys) if columns is None else frozenset(map(str, columns)),
+                _key_columns(selectors, keys) if columns is None else frozenset(map(str, columns)),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AsterismError) as error:
             raise StateError(f"the rules of the savepoint {place} cannot be read", f"{RULES}: {error}"[:300]) from None
@@ -159,12 +175,6 @@ def _has_failed(entry: Entry) -> bool:
     return entry.disabled and not entry.killed
 
 
-def _seed_of(rule: PatternProcessor, keys: Sequence[str]) -> tuple[int, int]:
-    """The number and the seed of the selector of a rule."""
-    selector = _selector_of(rule, keys)
-    return selector.number, selector.seed
-
-
 def _selector_of(rule: PatternProcessor, keys: Sequence[str]) -> Selector:
     if rule.sql is None:
         return selector_of(rule, keys)
@@ -172,8 +182,8 @@ def _selector_of(rule: PatternProcessor, keys: Sequence[str]) -> Selector:
     return selector_of_partitions(partition_by, keys)
 
 
-def _key_columns(rules: Iterable[PatternProcessor], keys: Sequence[str]) -> frozenset[str]:
-    texts = {text for rule in rules for text in _selector_of(rule, keys).expressions}
+def _key_columns(selectors: Iterable[Selector], keys: Sequence[str]) -> frozenset[str]:
+    texts = {text for selector in selectors for text in selector.expressions}
     columns = {name for text in texts for name in _columns_in(text)}
     return frozenset({*keys, *texts, *columns})
 

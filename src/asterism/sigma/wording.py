@@ -288,8 +288,10 @@ def _correlation_part(source: SigmaSource, document: SigmaDocument, depth: int) 
     parts: list[Part] = []
     for reference in references[:MAX_SELECTIONS]:
         referred = source.referred(reference)
-        is_drawn = referred is not None and depth < MAX_NESTED
-        parts.append(_part(source, referred, depth + 1) if is_drawn and referred else Note(one_line(reference, 60)))
+        if referred is None or depth >= MAX_NESTED:
+            parts.append(Note(one_line(reference, 60)))
+        else:
+            parts.append(_part(source, referred, depth + 1))
     if len(references) > MAX_SELECTIONS:
         parts.append(Note(f"… and {len(references) - MAX_SELECTIONS:,} more"))
     inner: Part

@@ -193,13 +193,7 @@ def stderr() -> Console:
 
 
 @contextmanager
-def notice_if_slow(text: str) -> Iterator[None]:
-    with _notices(text):
-        yield
-
-
-@contextmanager
-def _notices(text: str) -> Iterator[Callable[[str], None]]:
+def notice_if_slow(text: str) -> Iterator[Callable[[str], None]]:
     """Print on standard error what a command does, if it takes longer than three seconds, and then every ten seconds if this has
     changed.
     """
@@ -269,7 +263,7 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
         outer(text)
         yield outer
         return
-    with _terminal_line(text) if stderr().is_terminal else _notices(text) as show:
+    with _terminal_line(text) if stderr().is_terminal else notice_if_slow(text) as show:
         token = _line.set(show)
         try:
             yield show

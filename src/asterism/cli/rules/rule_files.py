@@ -82,8 +82,8 @@ class RuleInFile:
 
         rule = self.read(sigma)
         processor = replace(rule.processor(), timestamp=None, expires=None, shadow=False)
-        if _is_sigma(self.file):
-            return processor, sigma_words(_text_of(self.file), rule.id, processor)
+        if (text := _sigma_text(self.file)) is not None:
+            return processor, sigma_words(text, rule.id, processor)
         return processor, words_of(without_flag(rule.item)[0], processor)
 
 
@@ -93,14 +93,14 @@ def _rules_in(file: Path, sigma: SigmaOptions | None) -> Sequence[Rule]:
 
     if file.suffix.lower() == ".eql":
         return [Rule(file.stem, 1, ON, str(file), {"id": file.stem, "version": 1, "eql": _text_of(file)})]
-    if _is_sigma(file):
+    if (text := _sigma_text(file)) is not None:
         from asterism.discovery.sources.sigma_rules import processor_of
         from asterism.rules.sets.interfaces import RefusedProcessor
         from asterism.sigma.collection import translated
         from asterism.sigma.documents import documents_of
         from asterism.sigma.pipelines import SigmaOptions
 
-        outcomes = translated(documents_of(_text_of(file), str(file)), sigma or SigmaOptions())
+        outcomes = translated(documents_of(text, str(file)), sigma or SigmaOptions())
         found = [processor_of(outcome) for _, outcome in outcomes]
         return [
             Rule(one.id, None, WRONG, str(file), error=one.error)
@@ -113,10 +113,12 @@ def _rules_in(file: Path, sigma: SigmaOptions | None) -> Sequence[Rule]:
     return rules_at(str(file)).all()
 
 
-def _is_sigma(file: Path) -> bool:
-    if not file.is_file():
-        return False
-    return file.suffix.lower() in _YAML and re.search(r"(?m)^(detection|correlation):", _text_of(file)) is not None
+def _sigma_text(file: Path) -> str | None:
+    """The text of a file of Sigma rules; None: it is another file."""
+    if file.suffix.lower() not in _YAML or not file.is_file():
+        return None
+    text = _text_of(file)
+    return text if re.search(r"(?m)^(detection|correlation):", text) else None
 
 
 def _is_pattern(file: Path) -> bool:

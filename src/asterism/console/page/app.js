@@ -59,9 +59,12 @@ const app = {
     const { session } = this;
     if (session.columns === null && session.history.length) {
       try {
-        session.columns = (await get("/api/session")).columns;
+        this.asking ??= get("/api/session"); // one request for all who wait
+        session.columns = (await this.asking).columns;
       } catch {
         // They are only a help.
+      } finally {
+        this.asking = null;
       }
     }
     return session.columns;
@@ -70,12 +73,10 @@ const app = {
   // What the editor completes.
   async completions() {
     const columns = (await this.columns()) ?? this.sampleColumns ?? [];
-    try {
-      this.vocabulary ??= await get("/api/completions");
-    } catch {
-      // It is only a help.
-    }
-    return { columns, functions: [], words: [], fields: [], ...this.vocabulary };
+    this.vocabulary ??= get("/api/completions").catch(() => { // it is only a help
+      this.vocabulary = null;
+    });
+    return { columns, functions: [], words: [], fields: [], ...(await this.vocabulary) };
   },
 
   seconds() {

@@ -60,13 +60,13 @@ export class Alerts {
 
   // Reads them again if there are new matches, and otherwise once a minute.
   update() {
-    const total = JSON.stringify(this.app.matchesOf(this.id));
+    const total = this.app.matchesOf(this.id);
     if (total === this.total && Date.now() - this.loadedAt < 60000) return;
     this.load();
   }
 
   async load() {
-    this.total = JSON.stringify(this.app.matchesOf(this.id));
+    this.total = this.app.matchesOf(this.id);
     this.loadedAt = Date.now();
     try {
       this.alerts = await post("/api/alerts", { id: this.id });

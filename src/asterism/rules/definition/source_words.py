@@ -31,6 +31,10 @@ class SourceWords:
     variables: VariableWords = field(default_factory=VariableWords)
     line: Callable[[str], str] = str
 
+    def above(self, text: str) -> str:
+        """The rule in words, if there are some, above the *text* of the pattern or the clause."""
+        return f"{self.text}\n\nIt runs as:\n\n{text}" if self.text else text
+
 
 PLAIN = SourceWords()
 """Of a rule that was written as a graph or as SQL."""

@@ -26,7 +26,7 @@ from asterism.elastic.events import (
     unsupported_pipe,
 )
 from asterism.elastic.samples import chosen
-from asterism.elastic.sequences import COPY, KEY, KeyForm, form_of_keys, no_columns_of_copies
+from asterism.elastic.sequences import COPY, KEY, LARGEST_INTEGER_KEY, KeyForm, form_of_keys, no_columns_of_copies
 from asterism.errors import UnsupportedSyntaxError
 from asterism.spark.host.column_types import arrow_schema
 from asterism.streams.row_patterns import match_recognize
@@ -135,7 +135,9 @@ def _in_form(key: str, of: pa.DataType, form: KeyForm) -> Column:
     if form is KeyForm.TEXT or pa.types.is_integer(of):
         return column.cast("string")
     number = column.cast("double")
-    whole = F.when((F.floor(column) == column) & (F.abs(number) < 1e19), column.cast("decimal(38,0)").cast("string"))
+    whole = F.when(
+        (F.floor(column) == column) & (F.abs(number) < LARGEST_INTEGER_KEY), column.cast("decimal(38,0)").cast("string")
+    )
     return F.coalesce(whole, number.cast("string"))
 
 

@@ -16,12 +16,11 @@ from asterism.errors import LeaseLostError, StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
 from asterism.rules.sets.set_store import STORE
-from asterism.savepoints.manifest import SEAM, Manifest, QueryPosition
+from asterism.savepoints.manifest import INCOMPLETE, SEAM, Manifest, QueryPosition
 from asterism.savepoints.rule_sets import RULES
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.savepoints.creating import (
-    INCOMPLETE,
     PARQUET,
     SavepointTables,
     begin_writing,

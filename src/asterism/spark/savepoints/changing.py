@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string, expect_strings, shown
 from asterism.changes.plan import Counts, PlanPart, SavepointPlan, plan_of
-from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
 from asterism.joins.operator import StreamJoinOperator
 from asterism.matching.operator import CepOperator
@@ -39,27 +38,20 @@ from asterism.savepoints.key_groups import (
     rows_schema,
 )
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import Manifest
+from asterism.savepoints.manifest import ROWS, Manifest, folder_of_broadcast, folder_of_waiting
 from asterism.savepoints.operator_changes import OperatorChange
 from asterism.savepoints.patterns import PatternChange, operator_of_pattern
-from asterism.savepoints.plain_types import as_plain, plain_schema, retyped
+from asterism.savepoints.plain_types import as_plain, plain_schema, retyped_table
 from asterism.savepoints.window_changes import WindowsChange
 from asterism.spark.host.column_types import spark_schema
-from asterism.spark.savepoints.creating import (
-    PARQUET,
-    ROWS,
-    check_unused,
-    folder_of_broadcast,
-    folder_of_waiting,
-    writing,
-)
+from asterism.spark.host.stateful import hash_of
+from asterism.spark.savepoints.creating import PARQUET, check_unused, writing
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
 from asterism.spark.session.settings import settings
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.windows import LATE_ROWS, RESULT_ROWS, WindowedStream
-from asterism.text.printable import quoted_name
 from asterism.windows.operator import WindowOperator
 
 _COUNTS = pa.schema([*((name, pa.string()) for name in PlanPart._fields), ("count", pa.int64())])
@@ -323,8 +315,7 @@ class _SavepointChange:
             if folder in self._operator.counts:
                 with settings(self._spark, PARQUET):
                     rows = self._spark.read.parquet(f"{self._folder.location}/{folder}").orderBy(POSITION).toArrow()
-                columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
-                yield change.broadcast(name, pa.table(columns, schema=schema))
+                yield change.broadcast(name, retyped_table(rows, schema))
 
     def _tables(self, change: StateChange) -> Iterator[tuple[str, DataFrame, _Changed]]:
         """The folders of the tables that change, their rows, and how they change."""
@@ -373,10 +364,10 @@ def _rehashed(rows: DataFrame, change: StateChange) -> DataFrame:
     """The rows of a table with the hashes of their new keys."""
     if KEY_HASH not in rows.columns:  # the events of a broadcast input
         return rows
-    keys = [F.col(quoted_name(name)) for name in rows.columns if name.startswith("k:")]
+    keys: Sequence[str | Column] = [name for name in rows.columns if name.startswith("k:")]
     if THE_KEY in rows.columns:
         keys = [F.col(THE_KEY).getField(field.name.removeprefix("k:")) for field in key_states(change.new).keys]
-    return rows.withColumn(KEY_HASH, F.xxhash64(*keys))
+    return rows.withColumn(KEY_HASH, hash_of(keys))
 
 
 def _changed_rows(change: StateChange, rows: pa.Table) -> tuple[pa.Table, Counts]:

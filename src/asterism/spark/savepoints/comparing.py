@@ -18,7 +18,8 @@ from asterism.savepoints.differences import (
     of_sources,
 )
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, STATE, THE_KEY
-from asterism.spark.savepoints.creating import PARQUET, ROWS
+from asterism.savepoints.manifest import ROWS
+from asterism.spark.savepoints.creating import PARQUET
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings

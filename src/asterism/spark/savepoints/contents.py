@@ -19,7 +19,7 @@ from asterism.errors import StateError
 from asterism.operators.state.state_definition import OperatorKind
 from asterism.savepoints.key_groups import STATE, THE_KEY, rows_schema
 from asterism.savepoints.key_states import KeyStates
-from asterism.spark.savepoints.creating import ROWS
+from asterism.savepoints.manifest import ROWS
 from asterism.text.printable import quoted_name
 from asterism.windows.stored_windows import PANES
 

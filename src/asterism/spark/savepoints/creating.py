@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from asterism.arguments import expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import CheckpointInUseError, StateError
-from asterism.expressions.routines.user_functions import types_of_signatures
 from asterism.files.lease import is_released
 from asterism.operators.state.broadcast_state import parts_in
 from asterism.operators.state.group_header import GroupHeader
@@ -42,11 +41,16 @@ from asterism.savepoints.key_groups import (
 )
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import INCOMPLETE as INCOMPLETE
-from asterism.savepoints.manifest import MANIFEST, Manifest, QueryPosition, UpstreamOperator
-from asterism.savepoints.manifest import ROWS as ROWS
-from asterism.savepoints.manifest import folder_of_broadcast as folder_of_broadcast
-from asterism.savepoints.manifest import folder_of_waiting as folder_of_waiting
+from asterism.savepoints.manifest import (
+    INCOMPLETE,
+    MANIFEST,
+    ROWS,
+    Manifest,
+    QueryPosition,
+    UpstreamOperator,
+    folder_of_broadcast,
+    folder_of_waiting,
+)
 from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in
 from asterism.savepoints.plain_types import as_plain, plain_schema
@@ -279,11 +283,8 @@ def rules_of(
     if not stored:
         return None
     pages = {group_of(row.key_group): bytes(row.value) for row in stored}
-    keys = [] if summary is None else summary.definition.details["keys"]
-    sets = FolderStore(store.location, hadoop_settings(spark))
-    others = [rule for retained in sets.retained() for rule in retained.all_processors] if sets.exists() else []
-    udfs = types_of_signatures(sets.read_status().udfs) if sets.exists() else {}
-    return RuleSets.of(pages, key_groups, keys, others, udfs)
+    definition = None if summary is None else summary.definition
+    return RuleSets.of_store(pages, key_groups, definition, FolderStore(store.location, hadoop_settings(spark)))
 
 
 def summary_of(state: StateReader) -> tuple[dict[int, GroupHeader], Summary | None]:

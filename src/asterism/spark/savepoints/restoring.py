@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string
-from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import HEADER, SETS_PAGE
@@ -39,9 +38,19 @@ from asterism.savepoints.key_groups import (
     write_group,
 )
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import MANIFEST, SEAM, Manifest, UpstreamOperator, no_savepoint
+from asterism.savepoints.manifest import (
+    INCOMPLETE,
+    MANIFEST,
+    ROWS,
+    SEAM,
+    Manifest,
+    UpstreamOperator,
+    folder_of_broadcast,
+    folder_of_waiting,
+    no_savepoint,
+)
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
-from asterism.savepoints.plain_types import retyped
+from asterism.savepoints.plain_types import retyped_table
 from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark import RESULTS
 from asterism.spark.host.evolution import LAST_OPERATOR
@@ -50,14 +59,7 @@ from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.query_settings import start
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.host.stateful import bootstrap_source, group_column
-from asterism.spark.savepoints.creating import (
-    INCOMPLETE,
-    PARQUET,
-    ROWS,
-    folder_of_broadcast,
-    folder_of_waiting,
-    label_column,
-)
+from asterism.spark.savepoints.creating import PARQUET, label_column
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, SETS
 from asterism.spark.session.leases import FOLDER, leased
@@ -273,12 +275,10 @@ def _prepare(target: StoredFolder, savepoint: StoredFolder, sets: StoredFolder |
     :raises StateError: the checkpoint is that of a query, or *sets* are those of one
     """
     restored = check_new(target)
-    names = [name for name in target.names() if name != FOLDER]
-    if names:
-        for name in names:
-            if name != RESTORED:
-                (target / name).delete()
-                target.delete_file(name)
+    for name in target.names():
+        if name not in (FOLDER, RESTORED):
+            (target / name).delete()
+            target.delete_file(name)
     document = {RESTORING: savepoint.location}
     if sets is not None:
         document[SETS] = sets.location
@@ -457,8 +457,7 @@ def _broadcast(
         tables[name] = schema.empty_table()
         if folder_of_broadcast(name) in counts:
             rows = spark.read.parquet(f"{folder.location}/{folder_of_broadcast(name)}").orderBy(POSITION).toArrow()
-            columns = [retyped(one_chunk(rows.column(field.name)), field.type) for field in schema]
-            tables[name] = pa.table(columns, schema=schema)
+            tables[name] = retyped_table(rows, schema)
     return tables
 
 

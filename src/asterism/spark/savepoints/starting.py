@@ -131,7 +131,7 @@ def begin_from_savepoint(
     with leased(spark, target.location):
         if _is_made(target, folder):  # by another process
             return
-        if not _is_changed(StoredSavepoint.of(folder), operator, options.change):
+        if not _is_changed(folder, operator, options.change):
             write_checkpoint(spark, folder, target, sets, key_groups=options.key_groups, tasks=tasks)
             return
         change: ChangeOptions = {"renamed": options.change.renamed, "allow_dropped": options.change.dropped}
@@ -143,13 +143,15 @@ def begin_from_savepoint(
             write_checkpoint(spark, changed, target, sets, key_groups=options.key_groups, tasks=tasks, made_from=folder)
 
 
-def _is_changed(savepoint: StoredSavepoint, operator: KeyGroupOperator | None, change: AllowedChange) -> bool:
+def _is_changed(savepoint: StoredFolder, operator: KeyGroupOperator | None, change: AllowedChange) -> bool:
     """Whether the savepoint is of another definition than that of the query.
 
     :raises CheckpointMismatchError: it is, and that is not allowed
     """
-    summary = savepoint.operators[LAST_OPERATOR].summary
-    if operator is None or summary is None:
+    if operator is None:
+        return False
+    summary = StoredSavepoint.of(savepoint).operators[LAST_OPERATOR].summary
+    if summary is None:
         return False
     try:
         operator.check_state(summary.definition)
@@ -157,7 +159,7 @@ def _is_changed(savepoint: StoredSavepoint, operator: KeyGroupOperator | None, c
         if change.allowed:
             return True
         raise CheckpointMismatchError(
-            f"the savepoint {savepoint.folder.location} is of another definition: "
+            f"the savepoint {savepoint.location} is of another definition: "
             f"{error.message.removeprefix(CANNOT_CONTINUE)}",
             error.detail,
             "allow_changed=True, after `plan_savepoint` has shown what becomes of the state; or start the former query",

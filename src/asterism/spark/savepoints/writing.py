@@ -38,7 +38,7 @@ from asterism.savepoints.key_groups import (
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import Manifest
+from asterism.savepoints.manifest import ROWS, Manifest, folder_of_broadcast, folder_of_waiting
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
@@ -51,7 +51,7 @@ from asterism.spark.savepoints.contents import (
     texts_that_contain,
     without_keys,
 )
-from asterism.spark.savepoints.creating import PARQUET, ROWS, folder_of_broadcast, folder_of_waiting, writing
+from asterism.spark.savepoints.creating import PARQUET, writing
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings

@@ -66,8 +66,7 @@ def _exporter_of_session(spark: Any, port: int | None, host: str) -> MetricsExpo
     from asterism.spark.watching.progress import SessionTotals
     from asterism.spark.watching.session_metrics import SessionMetrics
 
-    totals = SessionTotals()
-    with ExitStack() as opened:
-        observe(spark, totals)
-        opened.callback(forget, spark, totals)
-        return MetricsExporter(SessionMetrics(totals), port, host, opened.pop_all())
+    totals, opened = SessionTotals(), ExitStack()
+    observe(spark, totals)
+    opened.callback(forget, spark, totals)
+    return MetricsExporter(SessionMetrics(totals), port, host, opened)

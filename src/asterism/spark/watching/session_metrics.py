@@ -23,6 +23,9 @@ from asterism.spark.watching.progress import (
     state_rows,
 )
 
+_COUNTS = {name: "disabled" if name == DISABLED_KEY_GROUPS else name for name in rule_families(())}
+"""The names of the counts of a rule in the progress, by those of its metrics."""
+
 
 class SessionMetrics:
     """The queries of a session (:class:`asterism.metrics.query_metrics.HostedQueries`)."""
@@ -65,8 +68,7 @@ def _numbers_of(query: QueryTotals) -> QueryNumbers:
 def _rules_of(query: str) -> RuleNumbers:
     """The counts of the rules of a query in all of its runs, given its id."""
     counts = counts_of_query(query)
-    attributes = {name: "disabled" if name == DISABLED_KEY_GROUPS else name for name in rule_families(())}
     return {
-        version: {name: getattr(numbers, attribute) for name, attribute in attributes.items()}
+        version: {name: getattr(numbers, attribute) for name, attribute in _COUNTS.items()}
         for version, numbers in (counts.versions.items() if counts is not None else ())
     }

@@ -87,8 +87,8 @@ function fieldsOf(type) {
   return fields;
 }
 
-function quoted(name) {
-  return PLAIN.test(name) ? name : `\`${name.replaceAll("`", "``")}\``;
+function quoted(name, always = false) {
+  return !always && PLAIN.test(name) ? name : `\`${name.replaceAll("`", "``")}\``;
 }
 
 function inSql(sql, { columns, functions, words }) {
@@ -97,7 +97,7 @@ function inSql(sql, { columns, functions, words }) {
   const word = quote === "`" ? /[^`]*$/.exec(sql.before)[0] : WORD.exec(sql.before)[0];
   const rest = sql.before.slice(0, sql.before.length - word.length - (quote === "`" ? 1 : 0));
   const length = word.length + (quote === "`" ? 1 : 0);
-  const asColumn = ([name, type]) => ({ name, text: quote === "`" ? `\`${name.replaceAll("`", "``")}\`` : quoted(name), note: type, kind: "column" });
+  const asColumn = ([name, type]) => ({ name, text: quoted(name, quote === "`"), note: type, kind: "column" });
   const owner = /([\p{L}\p{N}_]+)\.$/u.exec(rest)?.[1];
   if (/^\d+$/.test(owner ?? "")) return null; // 1.5
   if (owner !== undefined) {
