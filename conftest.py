@@ -13,6 +13,7 @@ See docs/decisions/0037.
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 from collections.abc import Generator
@@ -48,6 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     # Programs that end pytest, like `timeout`, must not leave what its fixtures have started.
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", 128 + signal.SIGTERM))
+
+
+def pytest_collection_finish() -> None:
+    # Twelve thousand collected tests stay until the end. Each full collection of garbage would visit them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

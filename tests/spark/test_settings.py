@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP
 from asterism.errors import StreamDefinitionError
+from asterism.spark.host.query_settings import start
 from asterism.spark.session.settings import (
     check_worker_memory,
     checkpoint_files,
@@ -161,3 +162,33 @@ def test_a_new_query_uses_all_cores(conf: dict[str, str], parallelism: int, grou
     conf = {"spark.master": "yarn", "spark.sql.shuffle.partitions": "200", **conf}
     spark: Any = SimpleNamespace(conf=conf, sparkContext=SimpleNamespace(defaultParallelism=parallelism))
     assert (new_key_groups(spark), stateful_tasks(spark, new_key_groups(spark))) == (groups, tasks)
+
+
+BUSY = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
+
+
+def query(error: str | None, progress: object = None) -> Any:
+    """As a query of Spark that has created its sources, or ended before."""
+    return SimpleNamespace(
+        isActive=error is None, status={"message": ""}, exception=lambda: error, lastProgress=progress, id="an id"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "starts"),
+    [
+        ([query(None)], 1),
+        ([query(BUSY), query(None)], 2),
+        ([query(BUSY), query(BUSY), query(BUSY)], 3),
+        ([query("another error")], 1),
+        ([query(BUSY, progress={"batchId": 0})], 1),  # of a source in its first micro-batch
+    ],
+)
+def test_a_query_is_started_again_if_the_machine_was_too_busy(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], queries: list[Any], starts: int
+) -> None:
+    started = iter(queries)
+    last = start(spark, lambda: next(started), key_groups=2, checkpoint=None, in_parts=False)
+    assert last is queries[-1]
+    assert next(started, None) is None
+    assert capsys.readouterr().err.count("the query is started again") == starts - 1

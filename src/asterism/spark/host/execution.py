@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -365,10 +365,10 @@ class _Queries:
         # There is an upstream operator, whose mark was lost.
         return self._start(replace(use, observation=unique_observation()), trigger, batches)
 
-    def _holding_lease(self) -> AbstractContextManager[Any] | None:
+    def _holding_lease(self) -> AbstractContextManager[Any]:
         """The source of the last operator holds the lease of a query that this has made the plan of."""
         if self.operator is not None:
-            return None
+            return nullcontext()
         return holding_lease(self.spark, QueryTraits.of(self.inputs.values()), self.options.checkpoint)
 
     def sent_messages(self) -> dict[int, int]:
@@ -394,7 +394,7 @@ class _Queries:
             checkpoint=str(self.options.checkpoint),
             in_parts=in_parts,
             waiting=_stopped_if_interrupted,
-            holding=self._holding_lease(),
+            holding=self._holding_lease,
         )
         if self.started is not None:
             self.started(query, use.observation, batches)

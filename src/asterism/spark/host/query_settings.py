@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -47,6 +47,10 @@ from asterism.spark.session.settings import (
 
 _SECONDS = 0.005
 """Between two checks of a query."""
+_STARTS = 3
+"""How often a query is started at most."""
+_NOT_CONNECTED = "Python worker failed to connect back"
+"""In Spark's message if the process of a source did not start in time."""
 _CHECKPOINT = "checkpointLocation"
 _PLAN_CACHE = "spark.connect.session.planCache.enabled"
 _ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}
@@ -107,17 +111,38 @@ def start(
     checkpoint: str | None,
     in_parts: bool,
     waiting: Callable[[StreamingQuery], AbstractContextManager[Any]] = nullcontext,
-    holding: AbstractContextManager[Any] | None = None,
+    holding: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> StreamingQuery:
     """Start a query with the settings that suit it, and wait until it has created its sources.
+
+    Spark gives the process of a source in Python ten seconds to start. On a machine that is too busy for that, the query is
+    started again, up to two times.
 
     :param begin: starts it
     :param checkpoint: its checkpoint location, if that is known
     :param in_parts: whether it reads available data in several micro-batches
     :param waiting: makes a context in which to wait
-    :param holding: the context in which it begins, of :func:`holding_lease`
+    :param holding: makes the context in which it begins, of :func:`holding_lease`
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
+    for _ in range(_STARTS - 1):
+        query = _start(spark, begin, key_groups, checkpoint, in_parts=in_parts, waiting=waiting, holding=holding)
+        if query.isActive or _NOT_CONNECTED not in str(query.exception()) or query.lastProgress is not None:
+            return query
+        sys.stderr.write("asterism: Spark has waited ten seconds for a Python process; the query is started again\n")
+    return _start(spark, begin, key_groups, checkpoint, in_parts=in_parts, waiting=waiting, holding=holding)
+
+
+def _start(
+    spark: SparkSession,
+    begin: Callable[[], StreamingQuery],
+    key_groups: int,
+    checkpoint: str | None,
+    *,
+    in_parts: bool,
+    waiting: Callable[[StreamingQuery], AbstractContextManager[Any]],
+    holding: Callable[[], AbstractContextManager[Any]],
+) -> StreamingQuery:
     values = {
         PARTITIONS: str(stateful_tasks(spark, key_groups)),
         **arrow_batches(spark),
@@ -127,7 +152,7 @@ def start(
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.
     with leased(spark, checkpoint) as keep, settings(spark, {**files, **versions.settings_of_start(in_parts=in_parts)}):
-        with settings(spark, values), holding or nullcontext():
+        with settings(spark, values), holding():
             query = begin()
             keep(query)
         with waiting(query):
@@ -232,7 +257,7 @@ class _Start:
             key_groups=self.traits.key_groups,
             checkpoint=checkpoint,
             in_parts=self.available_now and not self.traits.drains,
-            holding=holding_lease(self.spark, self.traits, checkpoint),
+            holding=partial(holding_lease, self.spark, self.traits, checkpoint),
         )
 
 
