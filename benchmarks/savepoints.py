@@ -2,8 +2,8 @@
 
 A query with one open partial match for each key is stopped; its savepoint is created, and restored with another number of key
 groups. The new checkpoint is rescaled in place to the former number, and the query continues with it. One JSON line: of each
-step the seconds, the CPU seconds of all processes, and the largest resident memory of the JVM and of all Python processes; the
-sizes of the folders; and the number of matches that the query then finds, which has to be right.
+step the seconds, the CPU seconds of all processes and of the JVM, and the largest resident memory of the JVM and of all Python
+processes; the sizes of the folders; and the number of matches that the query then finds, which has to be right.
 """
 
 from __future__ import annotations
@@ -43,16 +43,18 @@ def measured(found: dict[str, Any], step: str) -> Iterator[None]:
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
-    begin, cpu = time.perf_counter(), family_seconds()
+    begin, cpu, of_jvm = time.perf_counter(), family_seconds(), family_use()[True][1]
     try:
         yield
     finally:
         taken, used = time.perf_counter() - begin, family_seconds() - cpu
+        of_jvm = family_use()[True][1] - of_jvm
         done.set()
         thread.join()
     found[step] = {
         "s": round(taken, 1),
         "cpu_s": round(used, 1),
+        "jvm_cpu_s": round(of_jvm, 1),
         "jvm_mb": round(most[True]),
         "python_mb": round(most[False]),
     }

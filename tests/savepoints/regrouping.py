@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,23 +20,33 @@ from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAG
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
+from asterism.savepoints import chunks as savepoint_chunks
 from asterism.savepoints.changes import StateChange, changed_waiting
-from asterism.savepoints.instances import is_distributed, merged_instances
+from asterism.savepoints.chunks import (
+    OF_KEYS,
+    Chunk,
+    GroupWriter,
+    chunk_schemas,
+    chunks_of,
+    gathered,
+    tables_of_file,
+)
+from asterism.savepoints.instances import is_distributed
 from asterism.savepoints.key_groups import (
     KEY_HASH,
     POSITION,
     THE_KEY,
+    StoredPage,
     Summary,
     broadcast_tables,
     groups_of,
     is_of_keys,
     merged_entries,
     next_times,
-    rows_of_page,
+    rows_of_pages,
     rows_schema,
     waiting_in,
     waiting_rows,
-    write_group,
 )
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
@@ -73,21 +84,23 @@ def regrouped(
     :param udfs: the types of the functions in Python that rules call
     """
     headers = {n: GroupHeader.from_bytes(s.header) for n, s in enumerate(stores) if s.header is not None}
-    new = [MemoryStore() for _ in range(key_groups)]
     if not headers:
-        return new
+        return [MemoryStore() for _ in range(key_groups)]
     first = next(iter(headers))
     definition = StateDefinition.from_bytes(stores[first].pages[DEFINITION_PAGE])
     rules = rules_of(stores, definition, udfs)
     states, summary = key_states(definition, rules), Summary.of(definition, list(headers.values()))
     summary = Summary.from_dict(definition, summary.to_dict())
-    rows = [
-        rows_of_page(states, n, headers[n], number, value)
+    pages = [
+        StoredPage(n, headers[n], number, value)
         for n in headers
         for number, value in sorted(stores[n].pages.items())
         if is_of_keys(states, number)
     ]
+    # All pages together have the rows of each alone.
+    rows = [rows_of_pages(states, some) for some in ([page] for page in pages)]
     table = pa.concat_tables([rows_schema(states).empty_table(), *rows])
+    assert not pages or rows_of_pages(states, pages).equals(table)
     key = one_chunk(table.column(THE_KEY))
     keys = pa.table(key.flatten(), names=key.type.names)
     of_rules = states.hashes(keys)
@@ -113,7 +126,6 @@ def regrouped(
             key_states(definition),
             replace(summary, definition=definition, fingerprint=change.fingerprint),
         )
-    of_rows = groups_of(one_chunk(table.column(KEY_HASH)).to_numpy(), key_groups)
     broadcast: dict[str, pa.Table] = {}
     index = stores[first].pages.get(BROADCAST_PAGE) if rules is None else None
     if index is not None:
@@ -123,13 +135,25 @@ def regrouped(
             now, entries, _ = (name, entries, None) if change is None else change.broadcast(name, entries)
             broadcast |= {} if now is None else {now: entries}
         broadcast |= {n: s.empty_table() for n, s in broadcast_tables(definition).items() if n not in broadcast}
-    for group, store in enumerate(new):
-        of_group = {name: _of_group(events, states, group, key_groups) for name, events in waiting.items()}
-        sets = None if rules is None else rules.page_of(group, key_groups)
-        of_keys = table.filter(pa.array(of_rows == group))
-        of_keys = merged_instances(of_keys) if is_distributed(definition) else of_keys
-        write_group(store, summary, states, of_keys, of_group, broadcast, sets)
-    return new
+    schemas = chunk_schemas(summary, states)
+    chunks: list[list[Chunk]] = [[] for _ in range(key_groups)]
+    tables = {OF_KEYS: table, **{name: _with_hashes(events, states) for name, events in waiting.items()}}
+    for name, rows in tables.items():
+        for part in _in_parts(rows):
+            for group, chunk in chunks_of(part, schemas[name], key_groups):
+                chunks[group].append((name, chunk))
+    writer = GroupWriter(summary, rules, key_groups, broadcast)
+    return [writer.written(group, of_group) for group, of_group in enumerate(chunks)]
+
+
+def _in_parts(rows: pa.Table) -> list[pa.Table]:
+    """The rows of a file with several row groups, which is read a few rows at a time."""
+    if not rows.num_rows:
+        return []
+    file = io.BytesIO()
+    pq.write_table(as_plain(rows), file, row_group_size=17)
+    with mock.patch.object(savepoint_chunks, "MANY_ROWS", 7):
+        return list(gathered(tables_of_file(pa.py_buffer(file.getvalue()), [*rows.column_names, "no such column"])))
 
 
 def _entries(store: MemoryStore, parts: list[int], schema: pa.Schema) -> pa.Table:
@@ -152,7 +176,8 @@ def _waiting(
     return in_parquet(pa.concat_tables(tables)).sort_by([("key_group", "ascending"), (POSITION, "ascending")])
 
 
-def _of_group(events: pa.Table, states: KeyStates, group: int, key_groups: int) -> pa.Table:
+def _with_hashes(events: pa.Table, states: KeyStates) -> pa.Table:
+    """Events with KEY_HASH; those of a broadcast input have none."""
     keys = [name for name in events.column_names if name.startswith("k:")]
     of_rules = states.waiting_hashes(events) if SELECTOR in events.column_names else None
     if of_rules is None and not keys:
@@ -160,7 +185,7 @@ def _of_group(events: pa.Table, states: KeyStates, group: int, key_groups: int) 
     hashes = hashes_of(events.select(keys), states.definition) if of_rules is None else of_rules
     if is_distributed(states.definition):
         hashes = events.column("key_group").to_numpy().astype(np.int64)
-    return events.filter(pa.array(groups_of(hashes, key_groups) == group))
+    return events.append_column(KEY_HASH, pa.array(hashes))
 
 
 def rules_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from asterism.operators.state.page_numbers import (
     PageKind,
     page_number,
 )
-from asterism.operators.state.pages import pages_of, wanted_pages
+from asterism.operators.state.pages import kept_pages, pages_of
 from asterism.operators.state.partition_watermarks import PartitionWatermarks
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import StateStore, batch_from_bytes, batch_to_bytes
@@ -38,12 +38,13 @@ from asterism.savepoints.plain_types import retyped, retyped_table
 KEY_GROUP, KEY_HASH, THE_KEY, STATE = "key_group", "key_hash", "key", "state"
 NEXT_EVENT_TIME, NEXT_PROCESSING_TIME = "next_event_time", "next_processing_time"
 POSITION = "position"
+_SAMPLE = 256
 _CHUNK = 2**32
 """The distance between the positions of two chunks of waiting events."""
 
 
 def rows_schema(states: KeyStates) -> pa.Schema:
-    """The columns of :func:`rows_of_page`. The times are those at which something is due without new events, or earlier."""
+    """The columns of :func:`rows_of_pages`. The times are those at which something is due without new events, or earlier."""
     return pa.schema(
         [
             (KEY_GROUP, pa.int32()),
@@ -55,22 +56,37 @@ def rows_schema(states: KeyStates) -> pa.Schema:
     )
 
 
-def rows_of_page(states: KeyStates, key_group: int, header: GroupHeader, number: int, value: bytes) -> pa.Table:
-    """A row for each key of a page that has state by key.
+class StoredPage(NamedTuple):
+    """A page of a key group that has state by key, with its number and the header of the key group."""
 
-    :param number: that of the page
-    """
-    keys, state = states.read(value, number)
-    count = keys.num_rows
-    index = 0 if number in states.others else _index_of(number, len(header.next_event_times))
-    times = header.next_event_times[index], header.next_processing_times[index]
+    key_group: int
+    header: GroupHeader
+    number: int
+    value: bytes
+
+
+def rows_of_pages(states: KeyStates, pages: Sequence[StoredPage]) -> pa.Table:
+    """A row for each key of these pages, at least one."""
+    keys, state, sizes = states.read_all([(page.value, page.number) for page in pages])
+    indexes = [
+        0 if page.number in states.others else _index_of(page.number, len(page.header.next_event_times))
+        for page in pages
+    ]
+    times = np.array(
+        [
+            (page.header.next_event_times[index], page.header.next_processing_times[index])
+            for page, index in zip(pages, indexes, strict=True)
+        ],
+        np.int64,
+    )
+    of_rows = np.repeat(times, sizes, axis=0)
     schema = rows_schema(states)
     columns = [
-        pa.array(np.full(count, key_group, np.int32)),
+        pa.array(np.repeat(np.array([page.key_group for page in pages], np.int32), sizes)),
         pa.StructArray.from_arrays(
             [one_chunk(column) for column in keys.columns], fields=list(schema.field(THE_KEY).type)
         ),
-        *(pa.array(np.full(count, time, np.int64)) for time in times),
+        *(pa.array(np.ascontiguousarray(column)) for column in of_rows.T),
         pa.StructArray.from_arrays([state[f.name] for f in states.fields], fields=list(states.fields)),
     ]
     return pa.table(columns, schema=schema)
@@ -270,7 +286,7 @@ def _write_keys(store: StateStore, header: GroupHeader, summary: Summary, states
     whole = retyped(one_chunk(rows.column(STATE)), pa.struct(list(states.fields)))
     by_name = dict(zip(states.fields.names, whole.flatten(), strict=True))
     undivided = states.is_undivided(by_name)
-    count = 1 if undivided else summary.pages or _pages_for(rows)
+    count = 1 if undivided else summary.pages or kept_pages(_bytes_of(states, keys, by_name))
     header.redivide(count)
     for place, value in states.other_pages(keys, by_name):
         store.write_page(place, value)
@@ -297,9 +313,12 @@ def _write_keys(store: StateStore, header: GroupHeader, summary: Summary, states
     header.next_processing_times[used] = np.minimum.reduceat(times[1], begins)
 
 
-def _pages_for(rows: pa.Table) -> int:
-    """The number of pages into which an operator would divide this state if few keys had events."""
-    return wanted_pages(1, rows.select([THE_KEY, STATE]).nbytes, 0)
+def _bytes_of(states: KeyStates, keys: pa.Table, state: Mapping[str, pa.Array]) -> int:
+    """About the bytes of the state of *keys* in pages, by some of them."""
+    count: int = keys.num_rows
+    some = min(count, _SAMPLE)
+    sample = {name: column.slice(0, some) for name, column in state.items()}
+    return len(states.written(keys.slice(0, some), sample)) * count // some
 
 
 def _write_waiting(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
@@ -77,6 +78,15 @@ class KeyStates(ABC):
         :param number: that of the page
         """
 
+    def read_all(self, pages: Sequence[tuple[bytes, int]]) -> tuple[pa.Table, State, list[int]]:
+        """The keys of several pages, the state of each, and how many keys each page has.
+
+        :param pages: with their numbers
+        """
+        parts = [self.read(page, number) for page, number in pages]
+        state = {name: pa.concat_arrays([of_page[name] for _, of_page in parts]) for name in self.fields.names}
+        return pa.concat_tables([keys for keys, _ in parts]), state, [keys.num_rows for keys, _ in parts]
+
     @abstractmethod
     def written(self, keys: pa.Table, state: State) -> bytes:
         """A page of *keys*, each of them once, with their *state*."""
@@ -133,8 +143,15 @@ class PatternStates(KeyStates):
         )
 
     def read(self, page: bytes, number: int = 0) -> tuple[pa.Table, State]:
-        whole = Page.from_bytes(page, self.keys, self.events)
+        return self._read(Page.from_bytes(page, self.keys, self.events))
+
+    def read_all(self, pages: Sequence[tuple[bytes, int]]) -> tuple[pa.Table, State, list[int]]:
+        parts = [Page.from_bytes(page, self.keys, self.events) for page, _ in pages]
+        return *self._read(Page.concat(parts)), [part.keys.num_rows for part in parts]
+
+    def _read(self, whole: Page) -> tuple[pa.Table, State]:
         count = whole.keys.num_rows
+        whole = replace(whole, keys=whole.keys.combine_chunks(), events=whole.events.combine_chunks())
         whole = whole.of(np.arange(count))  # without what nothing refers to
         rows = whole.rows
         of_runs, of_waiting = (np.repeat(np.arange(count), np.diff(at)) for at in (rows.run_at, rows.waiting_at))

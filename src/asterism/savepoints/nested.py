@@ -38,7 +38,8 @@ def listed(values: pa.Array, owners: Ints, count: int) -> pa.ListArray:
 
 
 def sizes_of(lists: pa.ListArray) -> Ints:
-    sizes: Ints = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    lengths = lists.value_lengths()
+    sizes: Ints = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy().astype(np.int64)
     return sizes
 
 

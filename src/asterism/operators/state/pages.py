@@ -165,6 +165,15 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     return grown if keys < grown // _STEP else pages
 
 
+def kept_pages(size: int) -> int:
+    """The least number of pages for *size* bytes of state that is not divided further as long as it does not grow.
+
+    >>> kept_pages(4_000), kept_pages(30_000), kept_pages(4_000_000)
+    (1, 4, 1024)
+    """
+    return 1 if size <= PAGE_BYTES else max(_STEP, _grown(1, size // 2))
+
+
 def _grown(pages: int, size: int) -> int:
     while pages < MAX_PAGES and size > pages * PAGE_BYTES:
         pages *= _STEP

@@ -108,14 +108,16 @@ class OperatorHost(StatefulProcessor):
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         if self.begins:
-            self.write_page(initialState, timerValues)
+            self.write_page(initialState.page, initialState.value, initialState.timer, timerValues)
             return
         # This method cannot return results, so the chunks are kept in state until the first call.
         self.first.appendValue(tuple(initialState))
 
-    def write_page(self, stored: Any, times: TimerValues) -> None:
-        """Write a page or the header of a key group: a row with ``page``, ``timer`` and ``value``."""
-        number, timer, value = stored.page, stored.timer, stored.value
+    def write_page(self, number: int, value: bytes, timer: int, times: TimerValues) -> None:
+        """Write a page or the header of a key group.
+
+        :param timer: that of the key group
+        """
         if number > 0 or (number == 0 and not self._inline):
             self.pages.updateValue((number,), (value,))
             return

@@ -494,9 +494,9 @@ def _control_rows(
 
 
 def bootstrap_source(spark: SparkSession) -> DataFrame:
-    """CHUNKS without rows, of a control source that begins one micro-batch. No query continues its offset."""
+    """CHUNKS without rows, in one partition, of a control source that begins one micro-batch. No query continues its offset."""
     reader = spark.readStream.format(_registered(spark, ControlSource).name())
-    return reader.options(keyGroups=0, definition="", timers="true").load()
+    return reader.options(keyGroups=0, definition="", timers="true", idle="true").load()
 
 
 def _registered(spark: SparkSession, source: type[DataSource], use: Use | None = None) -> type[DataSource]:

@@ -24,16 +24,18 @@ from asterism.operators.state.page_numbers import BROADCAST_PAGE, HEADER, SETS_P
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
 from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.savepoints.chunks import MANY_ROWS, in_parts
 from asterism.savepoints.instances import is_distributed
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
     POSITION,
     THE_KEY,
+    StoredPage,
     Summary,
     broadcast_tables,
     is_of_keys,
-    rows_of_page,
+    rows_of_pages,
     rows_schema,
     several_definitions,
     waiting_in,
@@ -72,8 +74,10 @@ PARQUET = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.files.maxRecordsPerFile": str(MANY_ROWS),
 }
-"""Settings with which times and names are written and read as they are."""
+"""Settings with which times and names are written and read as they are, in files of which each can be read as a whole."""
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**14, 2**22
 _STORED = "key_group int, page int, value binary"
 _Batches = Iterator[pa.RecordBatch]
 _lock = threading.Lock()
@@ -345,15 +349,21 @@ class SavepointTables:
         if rules is not None:
             schema = schema.append(pa.field(KEY_HASH, pa.int64()))
 
-        def decode(batches: _Batches) -> _Batches:
-            reader: KeyStates = key_states(definition, rules)
+        def stored(reader: KeyStates, batches: _Batches) -> Iterator[tuple[StoredPage, int]]:
             for batch in batches:
                 groups, numbers = (batch.column(name).to_pylist() for name in (KEY_GROUP, "page"))
                 for group, number, value in zip(groups, numbers, batch.column("value"), strict=True):
                     if is_of_keys(reader, number):
-                        rows = rows_of_page(reader, group_of(group), headers[group], number, value.as_py())
-                        hashes = reader.hashes(as_table(one_chunk(rows.column(THE_KEY))))
-                        yield from as_plain(_with_hashes(rows, hashes)).to_batches()
+                        page = value.as_py()
+                        yield StoredPage(group_of(group), headers[group], number, page), len(page)
+
+        def decode(batches: _Batches) -> _Batches:
+            reader: KeyStates = key_states(definition, rules)
+            for several in in_parts(stored(reader, batches), _BYTES_AT_ONCE):
+                rows = rows_of_pages(reader, several)
+                hashes = reader.hashes(as_table(one_chunk(rows.column(THE_KEY))))
+                # For Spark, a batch of a few rows costs as much as one of thousands.
+                yield from as_plain(_with_hashes(rows, hashes)).to_batches(max_chunksize=_ROWS_AT_ONCE)
 
         # Pages with events that wait, or broadcast state, are not sent to Python in vain.
         pages = self.state.stored_pages().where(F.col("page") < PageKind.BROADCAST_PART.first)

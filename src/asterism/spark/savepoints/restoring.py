@@ -1,8 +1,8 @@
 """Makes a checkpoint from a savepoint.
 
-A query with the operator alone writes the state of all key groups in its first micro-batch, as initial state. Then the logs of
-the checkpoint get the positions of the sources. Until that is done, the checkpoint has a file that says so, and its offset log a
-number of key groups with which no query starts.
+A query with the operator alone writes the state of all key groups in its first micro-batch. Then the logs of the checkpoint get
+the positions of the sources. Until that is done, the checkpoint has a file that says so, and its offset log a number of key
+groups with which no query starts.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string
 from asterism.errors import StateError
 from asterism.operators.state.group_header import GroupHeader
-from asterism.operators.state.page_numbers import HEADER, SETS_PAGE
-from asterism.operators.state.state_store import MemoryStore
+from asterism.operators.state.page_numbers import HEADER
 from asterism.rules.sets.set_store import STORE
-from asterism.savepoints.instances import cannot_merge, is_distributed, merged_instances, undivided_tables
+from asterism.savepoints.chunks import (
+    OF_KEYS,
+    Chunk,
+    GroupWriter,
+    chunk_schemas,
+    chunks_of,
+    gathered,
+    in_parts,
+    tables_of_file,
+)
+from asterism.savepoints.instances import cannot_merge, is_distributed, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -34,8 +43,6 @@ from asterism.savepoints.key_groups import (
     Summary,
     broadcast_tables,
     next_times,
-    rows_schema,
-    write_group,
 )
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import (
@@ -55,7 +62,7 @@ from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark import RESULTS
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.host import EVENT_TIME, NO_TIMER, NOW, PROCESSING_TIME, OperatorHost
-from asterism.spark.host.partitioning import group_of
+from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.query_settings import start
 from asterism.spark.host.state_reader import StateReader
 from asterism.spark.host.stateful import bootstrap_source, group_column
@@ -72,7 +79,16 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _PAGES = "key_group int, page int, timer bigint, value binary"
-_EVENTS = "key_group int, input string, rows binary"
+_CHUNKS = "key_group int, input string, rows binary"
+_BYTES_AT_ONCE = 2**24
+_MANY_IN_FILE = 2**26
+"""The maximum size in bytes of files that are read as a whole."""
+_BATCHES_BY_SIZE = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(_BYTES_AT_ONCE),
+}
+"""Settings with which few chunks are sent to Python at once."""
+_Batches = Iterator[pa.RecordBatch]
 RESTORING, SAVEPOINT = "restoring", "savepoint"
 """In the file of a checkpoint that was made from a savepoint, or is being made; see :data:`RESTORED`."""
 
@@ -311,7 +327,7 @@ def _write_state(
     writer = results.writeStream.foreachBatch(_nothing).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", target.location)
     most = key_groups or max(operator.key_groups for operator in stored.operators)
-    with settings(spark, {PARTITIONS: str(tasks)}):
+    with settings(spark, {PARTITIONS: str(tasks), **_BATCHES_BY_SIZE}):
         query = start(spark, writer.start, key_groups=most, checkpoint=target.location, in_parts=True)
     query.awaitTermination()
 
@@ -319,23 +335,29 @@ def _write_state(
 def _written_by(spark: SparkSession, operator: StoredOperator, key_groups: int | None) -> DataFrame:
     """The results of an operator, of which there are none, that writes the state of an operator."""
     summary, time_mode = operator.summary, operator.time_mode
-    pages = (
-        spark.createDataFrame([], _PAGES)
-        if operator.is_empty
-        else pages_of_groups(spark, operator, key_groups or operator.key_groups)
-    )
-    host = _RestoringHost(time_mode, inline=(summary is None or (summary.pages or 1) == 1))
+    groups = key_groups or operator.key_groups
+    chunks = spark.createDataFrame([], _CHUNKS) if operator.is_empty else _chunks(spark, operator, groups, whole=True)
+    maker = None if operator.is_empty else _PageMaker.of(spark, operator, groups)
+    host = _RestoringHost(time_mode, inline=(summary is None or (summary.pages or 1) == 1), maker=maker)
+    # A stream with one row. Joined with it, a table is the input of the first micro-batch: for an initial state, Spark would call
+    # Python and select the key group again with each row.
+    begin = bootstrap_source(spark).mapInArrow(_one_row, "begin int")
     return (
-        bootstrap_source(spark)
+        chunks.crossJoin(F.broadcast(begin))
+        .drop("begin")
         .groupBy(KEY_GROUP)
         .transformWithState(
             statefulProcessor=host,
             outputStructType=parsed(spark, RESULTS),
             outputMode="Append",
             timeMode=time_mode,
-            initialState=pages.groupBy(KEY_GROUP),
         )
     )
+
+
+def _one_row(batches: _Batches) -> _Batches:
+    yield from batches  # none
+    yield pa.RecordBatch.from_arrays([pa.array([0], pa.int32())], ["begin"])
 
 
 def _nothing(rows: DataFrame, batch_id: int) -> None:
@@ -344,105 +366,80 @@ def _nothing(rows: DataFrame, batch_id: int) -> None:
 
 def pages_of_groups(spark: SparkSession, stored: StoredOperator, key_groups: int) -> DataFrame:
     """The pages of all key groups, and their headers."""
-    summary, rules = stored.summary, stored.rules
+    maker = _PageMaker.of(spark, stored, key_groups)
+
+    def pages_of(chunks: pa.Table) -> pa.Table:
+        of_group = chunks.column(KEY_GROUP)[0].as_py()
+        inputs, values = chunks.column("input").to_pylist(), chunks.column("rows")
+        parts = [(name, rows.as_py()) for name, rows in zip(inputs, values, strict=True) if name is not None]
+        return _as_table(of_group, *maker.pages(of_group, parts))
+
+    return _chunks(spark, stored, key_groups).groupBy(KEY_GROUP).applyInArrow(pages_of, _PAGES)
+
+
+def _as_table(of_group: int, items: Sequence[tuple[int, bytes]], timer: int) -> pa.Table:
+    """The pages of a key group, in parts that are not large."""
+    schema = pa.schema([(KEY_GROUP, pa.int32()), ("page", pa.int32()), ("timer", pa.int64()), ("value", pa.binary())])
+    tables = [schema.empty_table()]
+    for part in in_parts(((item, len(item[1])) for item in items), _BYTES_AT_ONCE):
+        numbers, values = zip(*part, strict=True)
+        tables.append(pa.table([[of_group] * len(part), numbers, [timer] * len(part), values], schema=schema))
+    return pa.concat_tables(tables)
+
+
+def _chunks(spark: SparkSession, stored: StoredOperator, key_groups: int, *, whole: bool = False) -> DataFrame:
+    """All rows of the tables of an operator, as chunks for each key group (_CHUNKS), and for each key group a row without one.
+
+    :param whole: whether files are read as a whole, which needs _BATCHES_BY_SIZE
+    """
     groups = spark.range(key_groups).select(F.col("id").cast("int").alias(KEY_GROUP))
-    with_labels = groups.select(label_column(F.col(KEY_GROUP), key_groups).alias(KEY_GROUP))
-    if summary is None:  # rules without any other state
-        assert rules is not None
-        return with_labels.mapInArrow(partial(_only_sets, rules, key_groups), _PAGES)
-    definition = summary.definition
     nothing = F.lit(None).cast("string").alias("input"), F.lit(None).cast("binary").alias("rows")
-    waiting = [with_labels.select(KEY_GROUP, *nothing)]
-    for name, prepared in definition.inputs.items():
-        if folder_of_waiting(name) in stored.counts:
-            rows = spark.read.parquet(f"{stored.folder.location}/{folder_of_waiting(name)}")
-            if KEY_HASH in rows.columns:
-                rows = rows.withColumn("to", _label(key_groups))
-            else:  # every key group gets the events of a broadcast input
-                rows = rows.crossJoin(with_labels.select(F.col(KEY_GROUP).alias("to")))
-            waiting.append(_packed(rows, name, prepared))
-    broadcast = {} if rules is not None else _broadcast(spark, stored.counts, summary, stored.folder)
-    keys = spark.read.parquet(f"{stored.folder.location}/{ROWS}").withColumn("to", _label(key_groups))
-    mode = stored.time_mode
-
-    def pages_of(rows: pa.Table, events: pa.Table) -> pa.Table:
-        states, store = key_states(definition, rules), MemoryStore()
-        waiting_events = {name: _waiting_of(events, name) for name in definition.inputs}
-        chosen = rows.select([*rows_schema(states).names, KEY_HASH]) if rows.num_rows else None
-        if chosen is not None and is_distributed(definition):
-            chosen = merged_instances(chosen)
-        arrived = {name: table for name, table in waiting_events.items() if table is not None}
-        label = (rows if rows.num_rows else events).column("to" if rows.num_rows else KEY_GROUP)[0].as_py()
-        sets = None if rules is None else rules.page_of(group_of(label), key_groups)
-        write_group(store, summary, states, chosen, arrived, broadcast, sets)
-        timer = NO_TIMER
-        if store.header is not None:
-            event_time, _ = next_times(GroupHeader.from_bytes(store.header), definition)
-            if mode == PROCESSING_TIME:
-                timer = NOW
-            elif mode == EVENT_TIME and event_time < 2**62:
-                timer = -(-event_time // 1000)
-        header = [(HEADER, store.header)] if store.header is not None else []
-        return _as_pages(label, [*header, *sorted(store.pages.items())], timer)
-
-    events = reduce(DataFrame.unionByName, waiting)
-    return keys.groupBy("to").cogroup(events.groupBy(KEY_GROUP)).applyInArrow(pages_of, _PAGES)
+    chunks = [groups.select(label_column(F.col(KEY_GROUP), key_groups).alias(KEY_GROUP), *nothing)]
+    if stored.summary is not None:
+        tables = {name: folder_of_waiting(name) for name in stored.summary.definition.inputs}
+        schemas = chunk_schemas(stored.summary, key_states(stored.summary.definition, stored.rules))
+        for name, folder in {OF_KEYS: ROWS, **tables}.items():
+            if folder == ROWS or folder in stored.counts:
+                rows = _stored_rows(spark, f"{stored.folder.location}/{folder}", whole=whole)
+                chunks.append(rows.mapInArrow(_Packing(name, schemas[name], key_groups), _CHUNKS))
+    return reduce(DataFrame.unionAll, chunks)
 
 
-def _only_sets(rules: RuleSets, key_groups: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for label in batch.column(KEY_GROUP).to_pylist():
-            page = rules.page_of(group_of(label), key_groups)
-            yield from _as_pages(label, [(SETS_PAGE, page)], NO_TIMER).to_batches()
+def _stored_rows(spark: SparkSession, location: str, *, whole: bool) -> DataFrame:
+    """The rows of a table; or the contents of its files, whose rows Python then reads in a fraction of the time."""
+    if whole:
+        files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(location)
+        largest = files.agg(F.max("length").alias("length")).first()
+        if largest is not None and largest.length is not None and largest.length <= _MANY_IN_FILE:
+            return files.select("content")
+    return spark.read.parquet(location)
 
 
-def _as_pages(label: int, items: Sequence[tuple[int, bytes]], timer: int) -> pa.Table:
-    """The pages of a key group, each in a part of its own."""
-    return pa.table(
-        [
-            pa.array([label] * len(items), pa.int32()),
-            pa.array([number for number, _ in items], pa.int32()),
-            pa.array([timer] * len(items), pa.int64()),
-            pa.chunked_array([pa.array([value], pa.binary()) for _, value in items] or [pa.array([], pa.binary())]),
-        ],
-        names=[KEY_GROUP, "page", "timer", "value"],
-    )
+class _Packing:
+    """Packs the rows of a table of a savepoint into chunks."""
 
+    def __init__(self, name: str, schema: pa.Schema, key_groups: int) -> None:
+        self.name, self.schema, self.key_groups = name, schema, key_groups
 
-def _label(key_groups: int) -> Any:
-    return label_column(group_column(F.col(KEY_HASH), key_groups), key_groups)
+    def __call__(self, batches: _Batches) -> _Batches:
+        labels = [label(group) for group in range(self.key_groups)]
+        for table in gathered(self._tables(batches)):
+            chunks = chunks_of(table, self.schema, self.key_groups)
+            for part in in_parts(((chunk, len(chunk[1])) for chunk in chunks), _BYTES_AT_ONCE):
+                of_groups = pa.array([labels[group] for group, _ in part], pa.int32())
+                names = pa.array([self.name] * len(part), pa.string())
+                rows = pa.array([rows for _, rows in part], pa.binary())
+                yield pa.RecordBatch.from_arrays([of_groups, names, rows], [KEY_GROUP, "input", "rows"])
 
-
-def _packed(rows: DataFrame, name: str, prepared: pa.Schema) -> DataFrame:
-    """Waiting events as chunks for each key group (``to``)."""
-
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _tables(self, batches: _Batches) -> Iterator[tuple[pa.Table, int]]:
+        names = list(dict.fromkeys([*self.schema.names, KEY_HASH]))
         for batch in batches:
-            table = pa.Table.from_batches([batch])
-            to = table.column("to")
-            for group in to.unique().to_pylist():
-                part = table.filter(pc.equal(to, group)).select([KEY_GROUP, POSITION, *prepared.names])
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, part.schema) as writer:
-                    writer.write_table(part)
-                yield pa.RecordBatch.from_pydict(
-                    {KEY_GROUP: [group], "input": [name], "rows": [sink.getvalue().to_pybytes()]},
-                    schema=pa.schema([(KEY_GROUP, pa.int32()), ("input", pa.string()), ("rows", pa.binary())]),
-                )
-
-    return rows.mapInArrow(pack, _EVENTS)
-
-
-def _waiting_of(events: pa.Table, name: str) -> pa.Table | None:
-    """The waiting events of an input in the order in which they arrived."""
-    parts = [
-        pa.ipc.open_stream(pa.py_buffer(rows.as_py())).read_all()
-        for of_input, rows in zip(events.column("input").to_pylist(), events.column("rows"), strict=True)
-        if of_input == name
-    ]
-    if not parts:
-        return None
-    return pa.concat_tables(parts).sort_by([(KEY_GROUP, "ascending"), (POSITION, "ascending")])
+            if batch.schema.names == ["content"]:
+                for content in batch.column(0):
+                    yield from tables_of_file(content.as_buffer(), names)
+            elif batch.num_rows:
+                chosen = batch.select([name for name in names if name in batch.schema.names])
+                yield pa.Table.from_batches([chosen]), chosen.nbytes
 
 
 def _broadcast(
@@ -461,16 +458,59 @@ def _broadcast(
     return tables
 
 
+class _PageMaker:
+    """Makes the pages of key groups from their chunks, on Spark.
+
+    A process that plans the query does not load what makes them.
+    """
+
+    def __init__(self, writer: GroupWriter, mode: str) -> None:
+        self._pickled, self._mode = cloudpickle.dumps(writer), mode  # type: ignore[no-untyped-call] # pyspark's copy has no types
+
+    @classmethod
+    def of(cls, spark: SparkSession, stored: StoredOperator, key_groups: int) -> _PageMaker:
+        summary, rules = stored.summary, stored.rules
+        broadcast = {}
+        if summary is not None and rules is None:
+            broadcast = _broadcast(spark, stored.counts, summary, stored.folder)
+        return cls(GroupWriter(summary, rules, key_groups, broadcast), stored.time_mode)
+
+    @cached_property
+    def _writer(self) -> GroupWriter:
+        writer: GroupWriter = cloudpickle.loads(self._pickled)
+        return writer
+
+    def pages(self, of_group: int, chunks: Collection[Chunk]) -> tuple[list[tuple[int, bytes]], int]:
+        """The header and the pages of a key group, by their numbers, and the time of its timer.
+
+        :param of_group: its label
+        """
+        store, timer = self._writer.written(group_of(of_group), chunks), NO_TIMER
+        header = []
+        if store.header is not None:
+            assert self._writer.summary is not None
+            event_time, _ = next_times(GroupHeader.from_bytes(store.header), self._writer.summary.definition)
+            if self._mode == PROCESSING_TIME:
+                timer = NOW
+            elif self._mode == EVENT_TIME and event_time < 2**62:
+                timer = -(-event_time // 1000)
+            header = [(HEADER, store.header)]
+        return [*header, *sorted(store.pages.items())], timer
+
+
 class _RestoringHost(OperatorHost):
-    """Writes the initial state of key groups, and does nothing else."""
+    """Writes the state of key groups, and does nothing else."""
 
-    def __init__(self, time_mode: str, *, inline: bool) -> None:
+    def __init__(self, time_mode: str, *, inline: bool, maker: _PageMaker | None) -> None:
         self._inline, self.time_mode, self.bounded, self.upstream = inline, time_mode, False, {}
-
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        self.write_page(initialState, timerValues)
+        self._maker = maker
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:
+        assert self._maker is not None
+        chunks = [(row.input, row.rows) for row in rows if row.input is not None]
+        pages, timer = self._maker.pages(key[0], chunks)
+        for number, value in pages:
+            self.write_page(number, value, timer, timerValues)
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[Any]:
