@@ -44,12 +44,13 @@ from asterism.savepoints.key_groups import (
     POSITION,
     STATE,
     THE_KEY,
+    StoredPage,
     Summary,
     broadcast_tables,
     is_of_keys,
     merged_entries,
     next_times,
-    rows_of_page,
+    rows_of_pages,
     rows_schema,
     waiting_in,
     waiting_rows,
@@ -238,7 +239,7 @@ def _write_keys(place: Path, states: KeyStates, header: GroupHeader, pages: Mapp
     def tables() -> Iterator[pa.Table]:
         for number, value in sorted(pages.items()):
             if number != HEADER and is_of_keys(states, number):
-                rows = rows_of_page(states, 0, header, number, value)
+                rows = rows_of_pages(states, [StoredPage(0, header, number, value)])
                 yield rows.append_column(KEY_HASH, pa.array(_hashes(states, as_table(one_chunk(rows.column(THE_KEY))))))
 
     return _write_parquet(place, schema, tables())
