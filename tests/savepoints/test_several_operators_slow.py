@@ -135,7 +135,8 @@ def of_other_types(df: DataFrame, options: dict[str, Any]) -> tuple[Any, list[st
     """Windows whose key has the name of the pattern's, and is a number."""
     events = KeyedStream(df, key="user", time="ts", max_out_of_orderness=3 * SECOND)
     pattern = CEP.pattern(events, AB, drain=options.get("drain", False), key_groups=options.get("key_groups", 3))
-    matches = pattern.select("b.v AS user", "b.v AS v", "match_time AS ts")
+    matches = pattern.select("b.v AS number", "b.v AS v", "match_time AS ts")
+    matches = matches.drop("user").withColumnRenamed("number", "user")
     return window(KeyedStream(matches, "user", "ts"), TumblingWindows.of(200 * SECOND), **options), ["results"]
 
 
@@ -145,7 +146,7 @@ def test_keys_of_the_same_name_with_other_types(spark: SparkSession, tmp_path: P
         query.write(number, parts()[number])
     query.run("first", drain=False, key_groups=3)
     create_savepoint(spark, str(query.folder / "first"), savepoint)
-    number = read_savepoint(spark, savepoint, operator_id=0).panes().select("key.user").first()
+    number = read_savepoint(spark, savepoint, operator_id=0).windows().select("key.user").first()
     assert number is not None
     keys = [{"user": "u1"}, {"user": str(number.user)}, {"user": None}]
     writer = SavepointWriter.from_existing_savepoint(spark, savepoint)
