@@ -147,7 +147,7 @@ def test_the_search_of_a_clause_goes_on() -> None:
     assert driver.counts.versions["r", 1].partial_matches == 0
 
 
-def test_a_rule_in_eql_and_one_of_sigma_adopt() -> None:
+def test_a_rule_in_eql_adopts() -> None:
     eql = 'sequence by user with maxspan=60s [any where kind == "a"] [any where kind == "b"{}]'
     first = PatternProcessor.from_dict({"id": "r", "version": 1, "eql": eql.format("")})
     second = PatternProcessor.from_dict({"id": "r", "version": 2, "eql": eql.format(' or kind == "c"'), "adopt": True})
@@ -185,11 +185,11 @@ def test_what_a_clause_cannot_adopt(new: PatternProcessor, reason: str, caplog: 
     """It begins with the events after the switch."""
     define = "A AS kind = 'a', X AS kind = 'x', B AS kind = 'b'"
     former = clause(1, "A X* B", define)
-    driver = Driver().batch([e(1, "a"), e(2, "x"), e(3, "x")], sets=[former], watermark=4)
+    events = [e(1, "a"), e(2, "x"), e(3, "x"), e(3, "x", "cid"), e(3, "a", "bob"), e(3.5, "x", "bob")]
+    driver = Driver().batch(events, sets=[former], watermark=4)
     driver.batch([(5, "ann", 1, "b", 1.0), (6, "ann", 1, "a", 1.0)], sets=[new], watermark=7)
     counts = driver.counts.versions["r", 2]
-    assert counts.adopted == 0
-    assert counts.not_adopted > 0
+    assert (counts.adopted, counts.not_adopted) == (0, 2)  # keys whose search waits, not their rows
     assert re.search(reason, caplog.text)
     assert [row for row in rows(driver.end()) if row[1] < "a6"] == []
 
@@ -213,6 +213,20 @@ def test_a_pattern_and_a_clause_do_not_adopt_each_other(caplog: pytest.LogCaptur
         assert driver.end().found == []
         assert "1 " in caplog.text
         assert "one version is a pattern, and the other one a clause" in caplog.text
+
+
+def test_a_clause_that_cannot_be_used_any_more_is_counted_by_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [e(1, "a"), e(2, "x"), e(2, "a", "bob"), e(3, "b", "cid")]
+    driver = Driver().batch(
+        events, sets=[clause(1, "A X* B", "A AS kind = 'a', X AS kind = 'x', B AS kind = 'b'")], watermark=4
+    )
+
+    def no_change(*args: Any) -> Any:
+        return None, "the former version cannot be used any more"
+
+    monkeypatch.setattr("asterism.rules.matching.adoption._change_of", no_change)
+    driver.batch([e(5, "b")], sets=[clause(2, adopt=True)], watermark=6)
+    assert adopted(driver)[:2] == (0, 2)
 
 
 def test_a_pattern_that_needs_more_memory_drops_them() -> None:

@@ -33,7 +33,7 @@ from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete
 from asterism.operators.operator import EVENTS, InputSpec
 from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
-from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_store import first_of_two_tables, tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import Clause, RowsPerMatch
@@ -133,7 +133,7 @@ class RowPatternOperator(KeyGroupOperator):
         fields = [pa.field(name, of) for name, of in zip(names, types, strict=True)]
         self.key_schema = key_schema_of(fields)
         self._page_schemas = [
-            pa.schema([*self.key_schema, *(pa.field("p:" + name, pa.int64()) for name in _PROGRESS)]),
+            keys_schema(self.key_schema),
             self.row_schema,
         ]
         prepared = pa.schema(
@@ -357,6 +357,17 @@ class _RowPage:
         numbers = [pa.array(self.sizes), *(pa.array(column) for column in self.progress.T)]
         keys = pa.table([*self.keys.columns, *numbers], schema=schemas[0])
         return tables_to_bytes([keys, self.rows])
+
+
+def keys_schema(keys: pa.Schema) -> pa.Schema:
+    """The schema of the table of keys in a page, which is followed by that of their rows."""
+    return pa.schema([*keys, *(pa.field("p:" + name, pa.int64()) for name in _PROGRESS)])
+
+
+def count_searches(value: bytes, keys: pa.Schema) -> int:
+    """The number of keys whose search waits, in the page of any clause with such keys."""
+    table = first_of_two_tables(value, keys_schema(keys))
+    return int((table.column("p:next_start").to_numpy() < table.column("p:rows").to_numpy()).sum())
 
 
 # ---------------------------------------------------------------------- what a clause reads

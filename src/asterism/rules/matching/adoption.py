@@ -29,6 +29,7 @@ from asterism.matching.page import Page
 from asterism.matching.stored_matches import CHANGE, described_automaton, described_pattern
 from asterism.operators.evolution import CANNOT_CONTINUE
 from asterism.operators.operator import EVENTS
+from asterism.row_patterns.operator import count_searches
 from asterism.rules.binding.binding import (
     BoundClauseProcessor,
     BoundPatternProcessor,
@@ -41,6 +42,8 @@ from asterism.rules.matching.changed_searches import SEARCHES, SearchesChange
 from asterism.rules.matching.selections import ENTRY
 from asterism.rules.sets.sets import Entry
 
+KEY_OF_RULES = pa.schema([("key", pa.string())])
+"""The key of each clause of a rule: the texts of its values."""
 OTHER_FORM = "one version is a pattern, and the other one a clause"
 _MOST = 2_000
 """The maximum number of pairs of versions that a process keeps."""
@@ -55,7 +58,7 @@ class AdoptedSearches:
     """
 
     def __init__(self, old: ClauseOfRule, new: ClauseOfRule) -> None:
-        self._former, self._clause = old, new
+        self._clause = new
         self._change = SearchesChange(old.definition_named_as(new), new.operator, old.operator.current_row)
 
     def state(self, value: bytes, passed: int) -> tuple[bytes | None, Counts]:
@@ -73,7 +76,7 @@ class AdoptedSearches:
             raise
         except Exception as error:
             part = PlanPart(SEARCHES, "", "", DROPPED, f"the new clause fails: {error}")
-            made, counts = None, Counter({part: len(self._former.operator.waiting_rows(value))})
+            made, counts = None, Counter({part: count_searches(value, KEY_OF_RULES)})
         return made, Counter({part: count for part, count in counts.items() if part.what == SEARCHES})
 
 
@@ -125,15 +128,14 @@ class Adoption:
         changed = replace(changed, keys=changed.keys.set_column(0, ENTRY, number))
         return [*names, self.new], Page.concat([rest, changed]), counts
 
-    def of_searches(self, value: bytes, waiting: int) -> tuple[bytes | None, Counts]:
-        """(the state of the new version, None: nothing continues; what became of the searches).
+    def of_searches(self, value: bytes) -> tuple[bytes | None, Counts]:
+        """(the state of the new version, None: nothing continues; what became of the keys whose search waits).
 
         :param value: the state of the former version, which has a clause
-        :param waiting: the number of its undecided rows
         """
         if isinstance(self.change, AdoptedSearches):
             return self.change.state(value, self.passed)
-        return None, +Counter({PlanPart(SEARCHES, "", "", DROPPED, self.reason): waiting})
+        return None, +Counter({PlanPart(SEARCHES, "", "", DROPPED, self.reason): count_searches(value, KEY_OF_RULES)})
 
     def report(self, counts: Counts) -> None:
         """Log what was dropped."""

@@ -1100,7 +1100,7 @@ def _adopt_searches(call: _RuleGroup, states: dict[RuleName, ClauseState]) -> No
     fates = dict[RuleName, Counts]()
     for adoption in adoptions:
         former = states[adoption.old]
-        value, fates[adoption.new] = adoption.of_searches(former.value, former.waiting)
+        value, fates[adoption.new] = adoption.of_searches(former.value)
         if value is not None:  # it is searched at once
             states[adoption.new] = ClauseState(adoption.new, value, BEFORE_TIME, former.waiting)
             call.metrics[metric(rule_counts.PARTIAL_MATCHES, adoption.new)] += former.waiting

@@ -84,8 +84,9 @@ class VersionCounts:
     :param shadow_matches: the matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first of the *disabled* key groups, ascending
     :param events: how many events were searched for it, each once for each key
-    :param adopted: the partial matches of a former version with which it has continued
-    :param not_adopted: those with which it could not continue
+    :param adopted: the partial matches of a former version with which it has continued; of a clause, the keys whose search
+        was undecided
+    :param not_adopted: those with which it could not continue, in the same unit
     """
 
     since: int = 0
