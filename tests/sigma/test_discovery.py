@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from click.testing import CliRunner
 
 from asterism.cli.main import main
 from asterism.discovery import SigmaPatternProcessorDiscovererFactory
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.kept_rules import Rule
 from asterism.errors import PatternProcessorError
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, defining
 from asterism.rules.sets.interfaces import Discovered, PatternProcessorDiscoverer, RefusedProcessor
 from tests.sigma.kit import rule
 
@@ -162,18 +165,88 @@ def test_a_sigma_rule_in_the_document_of_a_rule() -> None:
             PatternProcessor.from_dict(fields | more)
 
 
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(main, ["rules", *map(str, arguments)])
+
+
+def rules_in(place: str | Path) -> list[Rule]:
+    return rules_at(str(place)).all()
+
+
 def test_rules_add(tmp_path: Path) -> None:
     write(tmp_path / "sigma" / "a.yml", WHOAMI, rule("bad", s={"a|x": 1}, condition="s"))
-    arguments = ["rules", "add", str(tmp_path / "rules.json"), str(tmp_path / "sigma"), "--sigma"]
-    done = CliRunner().invoke(main, arguments)
+    arguments = ["add", str(tmp_path / "rules.json"), str(tmp_path / "sigma"), "--sigma"]
+    done = run(*arguments)
     assert done.exit_code == 1
     assert "a.yml:" in done.output
     assert "1 of 2 rules are refused" in done.output
     assert [one["id"] for one in json.loads((tmp_path / "rules.json").read_text())["processors"]] == [ID]
     write(tmp_path / "sigma" / "a.yml", WHOAMI)
-    assert CliRunner().invoke(main, arguments).exit_code == 0  # nothing has changed
+    assert run(*arguments).exit_code == 0  # nothing has changed
     for option, value in (("--time-column", "ts"), ("--report", "each"), ("--pipeline", "sysmon")):
-        done = CliRunner().invoke(main, [*arguments[:-1], option, value])
+        done = run(*arguments[:-1], option, value)
         assert done.exit_code == 2
         assert option in done.output
         assert "are for Sigma rules" in done.output
+
+
+SEVERAL = """
+# Of the team.
+title: Base
+name: base
+logsource: {category: x}
+detection: {s: {a: VALUE}, condition: s}   # a comment
+--- # without services
+title: Filter
+logsource: {category: x}
+filter: {rules: [base], selection: {b: svc}, condition: not selection}
+---
+title: Many
+name: many
+correlation: {type: event_count, rules: base, generate: true, group-by: u, timespan: 5m, condition: {gte: 3}}
+"""
+
+
+@pytest.mark.parametrize("place", ["rules.yaml", "rules.json", "sqlite:///"])
+def test_added_rules_are_stored_as_they_are_written(place: str, tmp_path: Path) -> None:
+    source = f"{place}{tmp_path}/rules.db" if "://" in place else str(tmp_path / place)
+    if "://" in place:
+        assert run("create", source).exit_code == 0
+    file = tmp_path / "several.yml"
+    file.write_text(SEVERAL.replace("VALUE", "1"))
+    assert run("add", source, file, "--sigma").exit_code == 0
+    base, many = sorted(rules_in(source), key=lambda rule: rule.id)
+    assert base.item["sigma"].startswith("# Of the team.\ntitle: Base\n")
+    assert "# a comment\n---\n# without services\ntitle: Filter" in base.item["sigma"]
+    assert many.item["sigma"].startswith("title: Many\n")
+    translated = {one.id: one for one in discoverer(file).initial_pattern_processors()}
+    for stored in (base, many):
+        assert stored.version == 1
+        assert defining(stored.processor()) == defining(replace(translated[stored.id], version=1))
+
+
+def test_a_changed_rule_gets_the_next_version(tmp_path: Path) -> None:
+    source, file = f"sqlite:///{tmp_path}/rules.db", tmp_path / "several.yml"
+    assert run("create", source).exit_code == 0
+    for value, versions in (("1", {1}), ("2", {1, 2}), ("2", {1, 2}), ("3", {1, 2, 3}), ("1", {1, 2, 3, 4})):
+        file.write_text(SEVERAL.replace("VALUE", value))
+        assert run("add", source, file, "--sigma").exit_code == 0
+        assert {rule.version for rule in rules_in(source)} == versions
+        used = [rule for rule in rules_in(source) if rule.state == "on"]
+        assert [rule.version for rule in used] == [max(versions)] * 2
+        assert f"a: {value}" in used[0].item["sigma"]
+
+
+def test_what_a_document_cannot_say_is_added_as_what_it_becomes(tmp_path: Path) -> None:
+    file = tmp_path / "several.yml"
+    file.write_text(SEVERAL.replace("VALUE", "1"))
+    done = run("add", tmp_path / "each.json", file, "--sigma", "--report", "each")
+    assert "1 of 2 rules are added as what they become" in done.output
+    assert ["sigma" in rule.item for rule in rules_in(tmp_path / "each.json")] == [True, False]
+    assert run("add", tmp_path / "all.json", file, "--sigma", "--translated").exit_code == 0
+    assert not any("sigma" in rule.item for rule in rules_in(tmp_path / "all.json"))
+    file.write_text("action: global\nlogsource: {category: x}\n---\ntitle: R\ndetection: {s: {a: 1}, condition: s}\n")
+    assert run("add", tmp_path / "global.json", file, "--sigma").exit_code == 0
+    assert [sorted(rule.item) for rule in rules_in(tmp_path / "global.json")] == [
+        ["id", "labels", "pattern", "version"]
+    ]

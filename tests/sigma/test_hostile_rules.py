@@ -58,13 +58,14 @@ def test_documents_that_cannot_be_merged() -> None:
         ({"title": "bad", "detection": {"s": {"a": 1}, "condition": "s"}}, "log source"),
         ({"title": "bad", "tags": 5, "logsource": [], "detection": {"s": {"a": 1}, "condition": 7}}, ""),
         ({"title": "bad", "id": 7, "logsource": {"category": "x"}, "detection": {"s": {"a": 1}, "condition": "s"}}, ""),
+        (detection(s={"a": 1}, condition="s") | {"id": "bad"}, "must be an UUID"),
         (detection(s={"a" * 1: "%x%"}, condition="s", **{"a*" * 8: {"a": 1}}) | {"level": "worst"}, ""),
     ],
 )
 def test_a_bad_rule_is_refused_and_the_others_go_on(bad: dict[str, Any], problem: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     refused, good = outcomes(bad, GOOD)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert isinstance(good, TranslatedRule)
     assert isinstance(refused, RefusedRule)
     assert refused.id in ("bad", "Bad")
@@ -79,19 +80,19 @@ def test_ten_thousand_alternatives_are_a_rule_that_its_condition_limits() -> Non
 
 def test_selectors_of_a_condition_cannot_take_long() -> None:
     names = {"a" * 60 + "b": {"x": 1}}
-    began = time.monotonic()
+    began = time.process_time()
     outcomes(rule("long", **names, condition="1 of " + "a*" * 40 + "c"))
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
     "text", [BOMB, "a: *a", "- title: x\n- y", "a: !!python/object:os.system x", "{", "\x00", "a: 1\na: 2"]
 )
 def test_a_file_that_cannot_be_read_is_refused_as_a_whole(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(PatternProcessorError):
         outcomes(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_documents_have_their_lines() -> None:

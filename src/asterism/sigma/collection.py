@@ -4,8 +4,9 @@ refer to. A rule that cannot be used is refused with its file, line and reason; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,12 @@ from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from sigma.correlations import SigmaCorrelationRule
-    from sigma.filters import SigmaFilter
     from sigma.rule import SigmaRule
 
 STAGE = "detection"
 """The stage of the event that a rule has detected."""
 UNNAMED = "a rule without an id"
+_UTF16LE = re.compile(r"\|utf16le(?=\||$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class TranslatedRule:
     """A Sigma rule with the parts of the pattern processor that it becomes.
 
     :ivar place: its file and line
+    :ivar documents: the rule, those to which it refers, and the filters of them
     """
 
     id: str
@@ -44,6 +46,25 @@ class TranslatedRule:
     sql: str | None = None
     key: tuple[str, ...] | None = None
     suppress: timedelta | None = None
+    documents: Sequence[SigmaDocument] = field(default=(), compare=False, repr=False)
+
+    def written(self) -> str | None:
+        """The rule as it is written, from which :func:`translated_text` makes the same one; None: options of the translation, or
+        parts in other documents, belong to it.
+        """
+        texts = [document.text for document in self.documents]
+        if None in texts:
+            return None
+        text = "---\n".join(map(str, texts))
+        try:
+            again = translated_text(text, self.id)
+        except PatternProcessorError:
+            return None
+        return text if again.has_definition_of(self) else None
+
+    def has_definition_of(self, other: TranslatedRule) -> bool:
+        """Whether both find the same, and report it in the same way."""
+        return replace(self, place="") == replace(other, place="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +88,14 @@ def translated(documents: Sequence[SigmaDocument], options: SigmaOptions) -> lis
     return _Translation(documents, options).outcomes()
 
 
-def translated_text(text: str) -> TranslatedRule:
+def translated_text(text: str, id: str | None = None) -> TranslatedRule:
     """The rule in *text*: a Sigma rule, or a correlation with the rules to which it refers.
 
+    :param id: of several rules with matches of their own, that of the rule
     :raises PatternProcessorError: it cannot be used, or there are several
     """
     outcomes = [outcome for _, outcome in translated(documents_of(text, "sigma"), SigmaOptions())]
+    outcomes = [outcome for outcome in outcomes if outcome.id == id] or outcomes
     for outcome in outcomes:
         if isinstance(outcome, RefusedRule):
             raise outcome.error
@@ -95,6 +118,8 @@ class _SigmaEntry:
     """The condition of a detection rule, once it is translated."""
     bounds: list[tuple[str, float]] = field(default_factory=list)
     """Of the condition of a correlation."""
+    filters: list[SigmaDocument] = field(default_factory=list)
+    """Those that belong to the rule."""
     hidden: bool = False
     """Whether correlations refer to it, and none of them says that it has matches of its own."""
 
@@ -131,13 +156,14 @@ class _Translation:
         return [(entry.document, outcome) for entry in self.entries if (outcome := self._outcome(entry)) is not None]
 
     def _apply_filters(self) -> None:
-        filters: list[SigmaFilter] = [
-            entry.rule for entry in self.entries if entry.document.kind == "filter" and entry.rule is not None
-        ]
+        filters = [entry for entry in self.entries if entry.document.kind == "filter" and entry.rule is not None]
         for entry in self.entries:
             if entry.document.kind == "rule" and entry.rule is not None:
                 for sigma_filter in filters:
-                    _attempt(entry, partial(sigma_filter.apply_on_rule, entry.rule))
+                    before = list(entry.rule.detection.condition)
+                    _attempt(entry, partial(sigma_filter.rule.apply_on_rule, entry.rule))
+                    if entry.rule.detection.condition != before:
+                        entry.filters.append(sigma_filter.document)
 
     def entry(self, reference: str) -> _SigmaEntry:
         """:raises PatternProcessorError: there is no such rule, or there are several"""
@@ -210,9 +236,22 @@ class _Translation:
         labels = labels_of(entry.rule)
         if document.kind == "rule":
             assert entry.sql is not None
-            return TranslatedRule(document.id, document.place, labels, Pattern.begin(STAGE).where(entry.sql))
+            pattern = Pattern.begin(STAGE).where(entry.sql)
+            return TranslatedRule(document.id, document.place, labels, pattern, documents=self._documents(entry))
         made = self._correlation(entry)
-        return TranslatedRule(document.id, document.place, labels, made.pattern, made.sql, made.key, made.suppress)
+        parts = made.pattern, made.sql, made.key, made.suppress, self._documents(entry)
+        return TranslatedRule(document.id, document.place, labels, *parts)
+
+    def _documents(self, entry: _SigmaEntry) -> list[SigmaDocument]:
+        """The rule, those to which it refers, and the filters of them."""
+        entries = [entry]
+        for rule in entries:  # which grows
+            for reference in getattr(rule.rule, "referenced_rules", ()):
+                referred = self.entry(reference.reference)
+                if not any(known is referred for known in entries):
+                    entries.append(referred)
+        filters = [sigma_filter for rule in entries for sigma_filter in rule.filters]
+        return [*(rule.document for rule in entries), *{id(document): document for document in filters}.values()]
 
     def _correlation(self, entry: _SigmaEntry) -> CorrelationPattern:
         references = [reference.reference for reference in entry.rule.referenced_rules]
@@ -280,7 +319,17 @@ def _parse(entry: _SigmaEntry) -> None:
     value = entry.document.copy()
     if entry.document.kind == "correlation":
         entry.bounds = _take_bounds(value["correlation"])
+    for section in ("detection", "filter"):
+        if section in value:
+            value[section] = _with_known_modifiers(value[section])
     entry.rule = kinds[entry.document.kind].from_dict(value)
+
+
+def _with_known_modifiers(section: Any) -> Any:
+    """``utf16le`` is the name that the specification has for ``wide``, and pySigma does not know it."""
+    if isinstance(section, dict):
+        return {_UTF16LE.sub("|wide", str(name)): _with_known_modifiers(value) for name, value in section.items()}
+    return [_with_known_modifiers(value) for value in section] if isinstance(section, list) else section
 
 
 def _take_bounds(section: Any) -> list[tuple[str, float]]:

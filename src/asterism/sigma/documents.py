@@ -7,6 +7,8 @@ those that pySigma's own loader gives, for which a plain ``0x10`` is a number.
 from __future__ import annotations
 
 import copy
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ MAX_CONDITION = 10_000
 """The maximum number of characters of a condition."""
 MAX_NESTED = 30
 """The maximum nesting of parentheses in a condition, and of negations next to each other."""
+_MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|$)[ \t]*", re.M)
+"""What separates the documents of a file."""
 
 
 def pysigma() -> ModuleType:
@@ -46,11 +50,13 @@ class SigmaDocument:
 
     :ivar names: by which correlations and filters refer to it: its id and its name
     :ivar id: identifies the rule: its id, its name or its title; None: it has none of them
+    :param text: as its author wrote it, with comments; None: parts of it stand in other documents
     """
 
     file: str
     line: int
     value: Mapping[str, Any]
+    text: str | None = None
 
     @property
     def place(self) -> str:
@@ -96,18 +102,32 @@ def documents_of(source: bytes | str, file: str) -> list[SigmaDocument]:
         raise PatternProcessorError(error.message, detail, error.hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise PatternProcessorError("the YAML cannot be read", str(error)[:300] or None) from None
-    documents = []
+    documents, written = [], _WrittenDocuments(text)
     for value, place in zip(values, places, strict=True):
         line = line_and_column(text, place.start)[0]
         if value is not None and not isinstance(value, dict):
             raise PatternProcessorError("a Sigma rule must be an object", f"line {line}")
         if value:
-            documents.append(SigmaDocument(file, line, value))
+            documents.append(SigmaDocument(file, line, value, written.at(place.start)))
     try:
         return list(_merged(documents))
     except (TypeError, AttributeError):  # a document has a value where another one has a mapping
         problem = "the documents of the file do not have the same form, so they cannot be merged"
         raise PatternProcessorError(problem, hint="action: global") from None
+
+
+class _WrittenDocuments:
+    """The documents of a text as they are written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        spans = [marker.span() for marker in _MARKER.finditer(text)]
+        self._begins, self._ends = [0, *(end for _, end in spans)], [*(begin for begin, _ in spans), len(text)]
+
+    def at(self, place: int) -> str:
+        """The document whose value begins at *place*."""
+        number = bisect_right(self._begins, place) - 1
+        return self._text[self._begins[number] : self._ends[number]].strip("\n") + "\n"
 
 
 def _merged(documents: list[SigmaDocument]) -> Iterator[SigmaDocument]:
@@ -136,7 +156,8 @@ def _merged(documents: list[SigmaDocument]) -> Iterator[SigmaDocument]:
             last = deep_dict_update(value, copy.deepcopy(shared))
         else:
             last = value
-        yield SigmaDocument(document.file, document.line, last)
+        text = document.text if last == value and action is None else None
+        yield SigmaDocument(document.file, document.line, last, text)
 
 
 def check_size(value: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from asterism.text.printable import shortened
+
 _MAX_LABEL = 1_000
 _TECHNIQUE = "t"
 
@@ -32,9 +34,4 @@ def labels_of(rule: Any) -> dict[str, str]:
         "references": " ".join(map(str, rule.references)),
         "logsource": "/".join(part for part in parts if part),
     }
-    return {name: _shortened(str(value)) for name, value in values.items() if value}
-
-
-def _shortened(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
+    return {name: shortened(str(value).strip(), _MAX_LABEL) for name, value in values.items() if value}

@@ -26,8 +26,15 @@ def one_line(text: str, limit: int) -> str:
     >>> one_line("price > 10\\n  AND volume > 3", 16)
     'price > 10 AND …'
     """
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return shortened(printable(" ".join(text.split())), limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """
+    >>> shortened("price > 10", 8), shortened("price", 8)
+    ('price >…', 'price')
+    """
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def quoted_name(name: str) -> str:

@@ -23,10 +23,11 @@ from asterism.cli.common.terminal import (
     udf_option,
 )
 from asterism.cli.rules.backtest import backtest
+from asterism.cli.rules.eql_files import eql_additions
 from asterism.cli.rules.rule_tests import run_tests
 from asterism.cli.rules.serve import serve
 from asterism.cli.rules.sigma_files import sigma_additions, sigma_options
-from asterism.errors import AsterismError, RuleSourceError, printable
+from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
@@ -301,24 +302,49 @@ def create(source: str, table: str) -> None:
 @click.argument("file", type=click.Path(exists=True))
 @click.option("--shadow", is_flag=True, help="Add them as shadows, which run beside the versions in force.")
 @sigma_options
-def add(source: str, table: str, file: str, shadow: bool, sigma: SigmaOptions | None) -> None:
+@click.option("--eql", "is_eql", is_flag=True, help="The rules are queries in EQL.")
+def add(
+    source: str, table: str, file: str, shadow: bool, sigma: SigmaOptions | None, is_translated: bool, is_eql: bool
+) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
-    With --sigma, FILE is a file or a folder of Sigma rules. Those that can be used are added; the others are reported with file,
-    line and reason, and the exit status is 1.
+    With --sigma, FILE is a file or a folder of Sigma rules. With --eql, it is a file or a folder of queries in EQL (.eql) and of
+    detection rules of Elastic (.toml). The rules that can be used are added as they are written; the others are reported with
+    file and reason, and the exit status is 1. A rule that has changed gets the next version.
 
     A version with a timestamp later than those of the existing versions waits for its time beside them. Any other new version
     replaces them: in a file they are removed, and in a database they are kept, and the highest enabled version is in force. The
     same applies to shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
-        additions, refused = (additions_in(file), 0) if sigma is None else sigma_additions(file, sigma)
+        if sigma is not None and is_eql:
+            raise PatternProcessorError("--sigma and --eql exclude each other")
+        refused = 0
+        additions: list[Addition] | None
+        if sigma is not None:
+            additions, refused = sigma_additions(file, sigma, is_translated=is_translated)
+        elif is_eql:
+            additions, refused = eql_additions(file)
+        else:
+            additions = additions_in(file)
         if additions is not None:
+            kept = rules_of(source, table)
+            if sigma is not None or is_eql:
+                from asterism.discovery.editing.kept_rules import with_next_versions
+
+                additions = with_next_versions(additions, stored_in(kept))
             additions = [addition.as_shadow() for addition in additions] if shadow else additions
-            for message in rules_of(source, table).add(additions):
+            for message in kept.add(additions):
                 click.echo(printable(message))
     if additions is None or refused:
         sys.exit(1)
+
+
+def stored_in(kept: KeptRules) -> list[Rule]:
+    """The rules of a place; none of a file that `add` will create."""
+    from asterism.discovery.editing.edited_documents import FileRules
+
+    return [] if isinstance(kept, FileRules) and not kept.path.exists() else kept.all()
 
 
 def additions_in(file: str) -> list[Addition] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.common.terminal import Duration, errors_explained, table_option
-from asterism.cli.rules.commands import additions_in, at_source, query_store, rules_of
+from asterism.cli.rules.commands import additions_in, at_source, query_store, rules_of, stored_in
 from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
@@ -89,14 +89,12 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
     """
     with errors_explained():
         from asterism.discovery.editing.comparing import differences
-        from asterism.discovery.editing.edited_documents import FileRules
 
         additions = additions_in(files)
         if additions is None:
             sys.exit(1)
         kept = rules_of(source, table)
-        exists = not isinstance(kept, FileRules) or kept.path.exists()
-        changes = differences(kept.all() if exists else [], rules_of(files, table).all())
+        changes = differences(stored_in(kept), rules_of(files, table).all())
         # A template is replaced with all its rows.
         replaced = {addition.slot for addition in additions}
         stay = (

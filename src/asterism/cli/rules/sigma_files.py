@@ -42,6 +42,12 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
         help="With --sigma: whether correlations report once per timespan, or each match.",
     )
     @click.option("--time-column", help="With --sigma: the event-time column, for correlations of correlations.")
+    @click.option(
+        "--translated",
+        "is_translated",
+        is_flag=True,
+        help="With --sigma: add what the rules become, so that queries need no pySigma. With the options above, they always are.",
+    )
     @wraps(command)
     def with_sigma(
         is_sigma: bool,
@@ -93,27 +99,32 @@ def pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_pipelines
 
 
-def sigma_additions(path: str, options: SigmaOptions) -> tuple[list[Addition] | None, int]:
-    """The Sigma rules at *path* that can be used, and the number of the others, which are reported."""
-    from asterism.discovery.editing.rule_set import Addition
-    from asterism.discovery.sources.sigma_rules import SigmaPatternProcessorDiscovererFactory
-    from asterism.discovery.sources.sources import discovered
-    from asterism.rules.definition.processor import PatternProcessor
+def sigma_additions(path: str, options: SigmaOptions, *, is_translated: bool) -> tuple[list[Addition], int]:
+    """The Sigma rules at *path* that can be used, and the number of the others, which are reported.
 
-    factory = SigmaPatternProcessorDiscovererFactory(
-        Path(path),
-        pipeline=options.pipelines,
-        keyword_columns=options.keyword_columns,
-        report=options.report,
-        time=options.time,
-    )
-    found = discovered(factory)
-    additions = [
-        Addition(processor.to_dict(), processor) for processor in found if isinstance(processor, PatternProcessor)
-    ]
-    refused = [processor for processor in found if not isinstance(processor, PatternProcessor)]
-    for processor in refused:
-        click.echo(printable(one_line(str(processor), 1000)))
+    :param is_translated: whether they are added as what they become; else as they are written, where that is all of a rule
+    """
+    from asterism.discovery.editing.rule_set import Addition
+    from asterism.discovery.sources.sigma_rules import sigma_rules_at
+    from asterism.rules.definition.processor import MAX_SQL, PatternProcessor
+
+    additions: list[Addition] = []
+    refused = unwritten = 0
+    for processor, rule in sigma_rules_at(Path(path).absolute(), options):
+        if not isinstance(processor, PatternProcessor):
+            refused += 1
+            click.echo(printable(one_line(str(processor), 1000)))
+            continue
+        item = processor.to_dict()
+        text = rule.written() if rule is not None and not is_translated else None
+        if text is not None and len(text) <= MAX_SQL:
+            item = {"id": processor.id, "version": processor.version, "sigma": text}
+        elif not is_translated:
+            unwritten += 1
+        additions.append(Addition(item, processor))
     if refused:
-        click.echo(f"{len(refused):,} of {len(found):,} rules are refused")
-    return additions, len(refused)
+        click.echo(f"{refused:,} of {len(additions) + refused:,} rules are refused")
+    if unwritten:
+        why = "a rule has no place for the options above, for what other documents of its file share, or for 50,000 characters"
+        click.echo(f"{unwritten:,} of {len(additions):,} rules are added as what they become: {why}")
+    return additions, refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -104,6 +105,31 @@ class KeptRules(ABC):
 
     def promote(self, ids: Sequence[str]) -> list[str]:
         return self.change(lambda rules: rules.promote(ids), ids)
+
+
+def with_next_versions(additions: Sequence[Addition], stored: Sequence[Rule]) -> list[Addition]:
+    """Rules from a language without versions: each has the version of the same stored rule, or the next one.
+
+    :param stored: all rules of the place
+    """
+    last: dict[str, Rule] = {}
+    for rule in stored:
+        if rule.version is not None and (rule.id not in last or rule.version > (last[rule.id].version or 0)):
+            last[rule.id] = rule
+    return [_with_next_version(addition, last.get(addition.id)) for addition in additions]
+
+
+def _with_next_version(addition: Addition, last: Rule | None) -> Addition:
+    assert addition.processor is not None
+    version = 1
+    if last is not None and last.version is not None:
+        there = last.item if isinstance(last.item, Mapping) else {}
+        same = any(name in there and there[name] == addition.item.get(name) for name in ("sigma", "eql"))
+        if not same:
+            with suppress(AsterismError):
+                same = last.processor().has_definition_of(replace(addition.processor, version=last.version))
+        version = last.version if same else last.version + 1
+    return Addition({**addition.item, "version": version}, replace(addition.processor, version=version))
 
 
 def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:

@@ -139,7 +139,12 @@ def paths_at(path: Path) -> list[Path]:
 
 
 def yaml_paths_in(path: Path) -> list[Path]:
-    """Return *path* or, if it is a folder, the YAML files in it and in its folders, by name. What begins with a dot is left out.
+    """Return *path* or, if it is a folder, the YAML files in it and in its folders, as :func:`paths_in` does."""
+    return paths_in(path, YAML)
+
+
+def paths_in(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Return *path* or, if it is a folder, the files in it and in its folders, by name. What begins with a dot is left out.
 
     :raises PatternProcessorError: it cannot be read, or there are too many
     """
@@ -151,7 +156,7 @@ def yaml_paths_in(path: Path) -> list[Path]:
     files: list[Path] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [Path(folder, name) for name in names if name.endswith(YAML) and not name.startswith(".")]
+        files += [Path(folder, name) for name in names if name.endswith(suffixes) and not name.startswith(".")]
         check_number(str(path), files)
     return sorted(files)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from asterism.rules.sets.interfaces import (
     RefusedProcessor,
     checked_interval,
 )
-from asterism.sigma.collection import Outcome, RefusedRule, translated
+from asterism.sigma.collection import Outcome, RefusedRule, TranslatedRule, translated
 from asterism.sigma.documents import SigmaDocument, documents_of
 from asterism.sigma.pipelines import SigmaOptions, pipeline_of
 
@@ -129,6 +129,24 @@ class SigmaDiscoverer(FileDiscoverer):
                 file.document = replace(file.document, discovered=found, ids=tuple(dict.fromkeys(ids)))
             documents[name] = file.document
         return documents
+
+
+def sigma_rules_at(path: Path, options: SigmaOptions) -> Iterator[tuple[Discovered, TranslatedRule | None]]:
+    """The Sigma rules in a file or a folder: each as what it becomes, or why it is refused, and its translation.
+
+    :raises PatternProcessorError: the path cannot be read, or a pipeline cannot be used
+    """
+    documents: list[SigmaDocument] = []
+    for name, content in LocalFiles(path, yaml_paths_in).contents({}).items():
+        try:
+            if content.problem is not None:
+                raise content.problem
+            documents += documents_of(content.text, name)
+        except PatternProcessorError as error:
+            yield RefusedProcessor(WHOLE, error, place=name, unidentified=True), None
+    for _, outcome in translated(documents, options):
+        processor = processor_of(outcome)
+        yield processor, outcome if isinstance(outcome, TranslatedRule) else None
 
 
 def processor_of(outcome: Outcome) -> Discovered:

@@ -402,7 +402,7 @@ def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
     text = fields["sigma"]
     if not _is_string(text, MAX_SQL):
         raise PatternProcessorError(f"sigma must be a string of 1 to {MAX_SQL:,} characters")
-    rule = translated_text(text)
+    rule = translated_text(text, fields["id"] if isinstance(fields.get("id"), str) else None)
     key = None if rule.key is None else list(rule.key)
     suppress = None if rule.suppress is None else {"for": _duration_text(rule.suppress)}
     labels = fields.get("labels")
