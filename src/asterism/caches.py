@@ -34,7 +34,8 @@ def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
 class IdentityCache(Generic[_V]):
     """Values that are made of certain objects, found by their identity, because comparing the objects takes time.
 
-    An entry keeps its objects alive, so that no other object can have the id of one of them.
+    An entry keeps its objects alive, so that no other object can have the id of one of them. A tuple that is asked for again is
+    found by its own identity, so that this takes no time for each of its objects.
 
     :param most: the maximum number of entries
 
@@ -50,21 +51,29 @@ class IdentityCache(Generic[_V]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._entries: dict[tuple[Hashable, ...], tuple[list[object], _V]] = {}
+        self._tuples: dict[tuple[Hashable, ...], tuple[Iterable[object], _V]] = {}
 
     def of(self, objects: Iterable[object], make: Callable[[], _V], *others: Hashable) -> _V:
         """The value of *objects*. If there is none, *make* makes it.
 
         :param others: what the value depends on besides the objects, compared by value
         """
+        if type(objects) is tuple:
+            known = recent(self._tuples, (id(objects), *others))
+            if known is not None:
+                return known[1]
         alive = list(objects)
         key = (len(alive), *map(id, alive), *others)
         entry = recent(self._entries, key)
         if entry is None:
             entry = keep(self._entries, self._most, key, (alive, make()))
+        if type(objects) is tuple:
+            keep(self._tuples, self._most, (id(objects), *others), (objects, entry[1]))
         return entry[1]
 
     def clear(self) -> None:
         self._entries.clear()
+        self._tuples.clear()
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from asterism import (
@@ -18,8 +19,10 @@ from asterism import (
     BroadcastValueState,
     Input,
     KeyedStream,
+    NamedCondition,
     Output,
     Pattern,
+    PatternProcessor,
     StreamOperator,
     TumblingWindows,
     ValueState,
@@ -29,9 +32,11 @@ from asterism import (
     window,
 )
 from asterism.columns.compiled import compiled
+from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.embedded import parts
 from asterism.embedded.memory import MEMORY, memory_of_tables
 from asterism.errors import InvalidEventError, LimitExceededError, StreamDefinitionError
+from asterism.rules.matching.operator import DynamicCepOperator
 from tests.embedded.cases import CASES, CLAUSES, JOINS, QUOTES, SECOND, TRADES
 from tests.embedded.rule_cases import RULE_CASES
 
@@ -172,6 +177,77 @@ def test_rules_in_parts(name: str, on_disk: bool, small_parts: None, monkeypatch
         monkeypatch.setattr(parts, "memory_of_tables", lambda: 1)
     case = RULE_CASES[name]
     assert sorted(map(str, case.rows(case.table).to_pylist())) == sorted(map(str, RULE_ROWS[name]))
+
+
+def many_rules(seed: int) -> list[PatternProcessor]:
+    """Rules of all kinds: contiguity, strings, conditions over earlier events, clauses, counts, other keys, suppression."""
+    random = np.random.default_rng(seed)
+    limits = random.random(6).round(2).tolist()
+    rise = Pattern.begin("a").where(f"price < {limits[0]}").followed_by("b").where("price > a.price + 0.3")
+    texts = Pattern.begin("a").where("note LIKE '%1'").next("b").where("note = a.note OR contains(upper(note), 'X')")
+    counted = (
+        Pattern.begin("a").where(f"price > {limits[1]}").times_or_more(2).greedy().followed_by("b").where("price < 0.2")
+    )
+    clause = "PATTERN (A B+) DEFINE A AS price < 0.3, B AS price > A.price AND price > AVG(A.price) + 0.1"
+    rules = [
+        PatternProcessor("rise", 1, rise.within(SECOND / 2), timed_out=True, select=("b.price AS p",)),
+        PatternProcessor("texts", 1, texts.within(SECOND)),
+        PatternProcessor("counted", 1, counted.within(SECOND / 4), suppress=SECOND / 10),
+        PatternProcessor("by note", 1, rise.within(SECOND / 2), key=("note",), shadow=True),
+        PatternProcessor("clause", 1, sql=f"PARTITION BY user ORDER BY ts MEASURES B.price AS p {clause}"),
+        PatternProcessor("all", 1, Pattern.begin("a").where(f"price > {limits[2]}"), key=(), select=("a.ts AS at",)),
+    ]
+    return [rules[number] for number in random.permutation(len(rules))[: int(random.integers(2, 7))]]
+
+
+def of_rules(rules: list[PatternProcessor], table: pa.Table) -> list[list[dict[str, Any]]]:
+    factory = GivenPatternProcessorDiscovererFactory(tuple(rules))
+    found = CEP.pattern_processors(KeyedStream(table, key="user", time="ts"), factory, key_groups=16)
+    rows: list[list[dict[str, Any]]] = []
+
+    def take(table: pa.Table, number: int) -> None:
+        rows.append(table.to_pylist())
+
+    found.run(dict.fromkeys(("matches", "timed_out", "shadow"), take))
+    return rows
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("seed", range(3))
+def test_threads_do_not_change_what_rules_find(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the order of rows."""
+    rules = many_rules(seed)
+    table = events().set_column(3, "note", pa.array([f"n{number % 13}" for number in range(ROWS)]))
+    threads, slices = set[int](), DynamicCepOperator.slices
+
+    def noted(operator: Any, *arguments: Any) -> Any:
+        threads.add(threading.get_ident())
+        return slices(operator, *arguments)
+
+    monkeypatch.setattr(DynamicCepOperator, "slices", noted)
+    two = of_rules(rules, table)
+    assert threads
+    assert threading.get_ident() not in threads
+    pa.set_cpu_count(1)
+    assert of_rules(rules, table) == two
+    assert two[0] or two[2]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_rules_with_functions_of_the_user_have_one_thread() -> None:
+    threads = set[int]()
+
+    def dear(table: pa.Table) -> pa.Array:
+        threads.add(threading.get_ident())
+        return pc.fill_null(pc.greater(table.column("price"), 0.5), False)
+
+    rule = PatternProcessor("dear", 1, Pattern.begin("a").where(NamedCondition("dear")))
+    factory = GivenPatternProcessorDiscovererFactory((rule,))
+    found = CEP.pattern_processors(
+        KeyedStream(events().slice(0, 20), key="user", time="ts"), factory, conditions={"dear": dear}
+    )
+    assert found.output("matches").num_rows
+    assert threads == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("name", JOINS)

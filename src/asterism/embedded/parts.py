@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -91,7 +92,7 @@ class Workers(Generic[SomeOperator]):
         try:
             for items_now in (some, rest):
                 for item in items_now:
-                    waiting.append(self._pool.submit(call, item))
+                    waiting.append(self._pool.submit(copy_context().run, call, item))
                     if len(waiting) >= self._threads * _AHEAD:
                         yield waiting.popleft().result()
             while waiting:
@@ -120,7 +121,7 @@ class Workers(Generic[SomeOperator]):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         with ExitStack() as stack:
-            for operator in self._every:
+            for operator in {id(each): each for each in self._every}.values():  # threads may share one
                 if kind is not None:
                     stack.enter_context(suppress(Exception))
                 stack.callback(operator.close)

@@ -94,11 +94,14 @@ def _buckets_of_keys(prepared: pa.Schema) -> BucketsOf:
     return lambda rows: buckets_of(rows.select(keys))
 
 
-def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequence[Arrival]) -> Outputs:
+def run_key_groups(
+    operator: Operator, events: Any, key_groups: int, first: Sequence[Arrival], *, threads: int
+) -> Outputs:
     """The rows of all outputs of an operator that chooses the keys of its events itself, over a table in any order.
 
     :param events: a table, or :class:`~asterism.embedded.parts.LazyEvents`, with the columns that the operator reads
     :param first: arrivals that every key group gets before all others
+    :param threads: the number of threads, all of which use the operator
     """
     now = time.time_ns() // 1000
     end = END_OF_TIME if operator.processing_time else now
@@ -128,8 +131,10 @@ def run_key_groups(operator: Operator, events: Any, key_groups: int, first: Sequ
     schemas = {EVENTS: prepared.append(pa.field(KEY_HASH, pa.int64()))}
     operator.open()
     buckets = _buckets_of_groups(key_groups)
+    if threads > 1:  # what they share is compiled once
+        operator.prepare(EVENTS, operator.inputs[EVENTS].schema.empty_table())
     with (
-        _one_thread(operator) as workers,
+        Workers(operator, lambda: operator, threads) as workers,
         closing_rows(divided_rows(workers, {EVENTS: events}, prepare, schemas, buckets)) as divided,
     ):
         return whole(operator, workers.map(run, divided.parts()))
@@ -173,7 +178,8 @@ def run_instances(
 
     schemas = {name: operator.inputs[name].prepared.append(pa.field(KEY_HASH, pa.int64())) for name in names}
     operator.open()
-    with _one_thread(operator) as workers:
+    # Functions of the user need not be safe for threads.
+    with Workers(operator, lambda: operator, threads_of(alone=False)) as workers:
         everywhere = {name: _by_time(operator, name, tables[name]) for name in tables if name not in names}
         has_broadcast = any(events.num_rows for events, _ in everywhere.values())
         keyed = {name: tables[name] for name in names}
@@ -208,11 +214,6 @@ def _bucket(group: Any, key_groups: int) -> Any:
 
 def _buckets_of_groups(key_groups: int) -> BucketsOf:
     return lambda rows: _bucket(rows.column(KEY_HASH).to_numpy(), key_groups).astype(np.uint8)
-
-
-def _one_thread(operator: Operator) -> Workers[Operator]:
-    """Functions of the user need not be safe for threads, and what is compiled of rules belongs to the process."""
-    return Workers(operator, lambda: operator, threads_of(alone=False))
 
 
 def _arrivals_of_group(operator: Operator, inputs: Mapping[str, tuple[pa.Table, Ints]], group: int) -> list[Arrival]:

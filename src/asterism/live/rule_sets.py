@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +25,9 @@ from asterism.rules.sets.set_store import FolderStore
 _log = logging.getLogger("asterism")
 _QUERY = "live"
 """The id of a query in the counts of rules whose snapshots have none: an earlier release has written them."""
+_OF_RULES = f"{FAMILY}/"
+_TIMES = (WATERMARK, f'{FAMILY}/["{LAST_MATCH}"')
+"""The beginnings of the names of metrics that are no counts, but times."""
 _RESTORE = "restore the whole folder, or open another one"
 
 
@@ -51,7 +53,7 @@ class LiveRuleSets:
         compiler.keeps_tried = True
         self._coordinator = Coordinator(compiler, store, without, lookups)
         self._counts = store.counts()
-        self._metrics: Counter[str] = Counter()
+        self._metrics: dict[str, int] = {}
         # The counts belong to the state: those of another folder with the same store do not go on.
         self._query = details.get("query", _QUERY) if details else uuid.uuid4().hex
         self._coordinator.start(factory)
@@ -89,17 +91,15 @@ class LiveRuleSets:
         return [arrival], {**details, "set": number, "digest": digest.hex()}
 
     def succeeded(self, metrics: Mapping[str, int]) -> None:
+        sums = self._metrics
         for name, value in metrics.items():
-            if not name.startswith(f"{FAMILY}/"):
-                continue
-            # These are no counts, but times.
-            if name == WATERMARK or name.startswith(f'{FAMILY}/["{LAST_MATCH}"'):
-                self._metrics[name] = max(value, self._metrics.get(name, value))
-            else:
-                self._metrics[name] += value
+            if name.startswith(_TIMES):
+                sums[name] = max(value, sums.get(name, value))
+            elif name.startswith(_OF_RULES):
+                sums[name] = sums.get(name, 0) + value
 
     def saving(self, details: Mapping[str, Any], number: int) -> Callable[[], None]:
-        metrics, self._metrics = self._metrics, Counter()
+        metrics, self._metrics = self._metrics, {}
 
         def saved() -> None:
             try:

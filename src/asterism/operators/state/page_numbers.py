@@ -78,6 +78,7 @@ def kind_of_page(number: int) -> PageKind:
 _KINDS = sorted(PageKind, key=lambda kind: kind.first)
 _FIRST_NUMBERS = [kind.first for kind in _KINDS]
 _RANGES: list[range] = [kind.value for kind in _KINDS]
+_FIRST_OF_KEYS = PageKind.KEYS.first
 
 
 def page_number(index: int, count: int, *, fixed: bool) -> int:
@@ -86,4 +87,4 @@ def page_number(index: int, count: int, *, fixed: bool) -> int:
 
     :param fixed: whether *count* is fixed
     """
-    return index if fixed or count == 1 else PageKind.KEYS.first + count + index
+    return index if fixed or count == 1 else _FIRST_OF_KEYS + count + index

@@ -268,6 +268,11 @@ class ProcessorCompiler:
             self.definition += repr(sorted(function.registered for function in self.udfs.values()))
 
     @property
+    def calls_python(self) -> bool:
+        """Whether processors may call functions of the user, which need not be safe for threads."""
+        return bool(self.functions or self.conditions or self.udfs)
+
+    @property
     def match_functions(self) -> list[MatchFunction]:
         """The functions with additional outputs and metrics."""
         return [function for function in self.functions.values() if isinstance(function, MatchFunction)]
@@ -318,11 +323,11 @@ class ProcessorCompiler:
 
     def bind_all(self, processors: Iterable[PatternProcessor]) -> Sequence[BoundProcessor]:
         """:meth:`bind` each of them. Recent results are cached, because the first stage binds all rules in every batch."""
-        given = list(processors)
+        given = tuple(processors)
 
-        def bound() -> list[BoundProcessor]:
+        def bound() -> tuple[BoundProcessor, ...]:
             with rarely_collected():
-                together = [self.bind(processor) for processor in given]
+                together = tuple([self.bind(processor) for processor in given])
             self._tried.clear()  # what is left belongs to rules that are not in force
             return together
 
@@ -527,5 +532,5 @@ class ProcessorCompiler:
 
 
 _BOUND: WeakValueDictionary[tuple[str, int], BoundProcessor] = WeakValueDictionary()
-_BOUND_TOGETHER = IdentityCache[list[BoundProcessor]](MAX_TOGETHER)
+_BOUND_TOGETHER = IdentityCache[tuple[BoundProcessor, ...]](MAX_TOGETHER)
 """The bound rules of a few sets. The cache keeps them in use from one micro-batch to the next."""

@@ -107,9 +107,9 @@ def copies_of(
     all_failed = _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     of_selectors = RuleConditions.by_selector(processors)
-    known = [bound.selector for bound in processors]
+    known = selectors_of_rules(processors)
     if kept is not None and kept.any():
-        known += selectors
+        known = {**known, **{selector.number: selector for selector in selectors}}
     for number, selector in _in_order(known, compiler):
         wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
         numbers = np.empty(0, np.int64)
@@ -143,13 +143,17 @@ def copies_of(
     return pa.concat_tables(parts)
 
 
-def _in_order(selectors: Iterable[Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:
-    """The distinct selectors with their numbers. The selector of the stream comes first: the first copy of a kept event belongs
-    to it, regardless of the other rules.
+def selectors_of_rules(processors: Sequence[BoundProcessor]) -> Mapping[int, Selector]:
+    """The selectors of processors by their numbers. The most recent ones are cached for the lifetime of the process."""
+    return _SELECTORS.of(processors, lambda: {bound.number: bound.selector for bound in processors})
+
+
+def _in_order(selectors: Mapping[int, Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:
+    """The selectors with their numbers. The selector of the stream comes first: the first copy of a kept event belongs to it,
+    regardless of the other rules.
     """
     stream = compiler.stream_selector.number
-    known = {selector.number: selector for selector in selectors}
-    return sorted(known.items(), key=lambda numbered: (numbered[0] != stream, numbered[1].expressions, numbered[0]))
+    return sorted(selectors.items(), key=lambda numbered: (numbered[0] != stream, numbered[1].expressions, numbered[0]))
 
 
 def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) -> pa.Table:
@@ -739,5 +743,6 @@ def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: Pr
 MAX_FILTERS = 8
 _EVALUATIONS = IdentityCache[_Evaluations](MAX_FILTERS)
 _CONDITIONS = IdentityCache[RuleConditions](MAX_FILTERS)
+_SELECTORS = IdentityCache[Mapping[int, Selector]](MAX_FILTERS)
 _BY_SELECTOR = IdentityCache[Mapping[int, RuleConditions]](MAX_FILTERS)
 _FILTERS = IdentityCache[CopyFilter](MAX_FILTERS)

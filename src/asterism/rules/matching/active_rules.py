@@ -24,7 +24,7 @@ class ActiveRules:
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
         self.entries = entries
         with rarely_collected():
-            self.bound = [compiler.bind(entry.processor) for entry in entries if not entry.killed]
+            self.bound = tuple([compiler.bind(entry.processor) for entry in entries if not entry.killed])
         """The bound rules of all entries except killed ones."""
         self.first_end = min((entry.end_time for entry in entries if can_end(entry)), default=None)
         """The first time at which an entry ends."""
@@ -33,7 +33,7 @@ class ActiveRules:
         self.with_clause = entries.enabled.with_clause
         self.with_pattern = entries.enabled.with_pattern
         bound = [compiler.bind(entry.processor) for entry in self.with_pattern]
-        self.patterns = [rule for rule in bound if isinstance(rule, BoundPatternProcessor)]
+        self.patterns = tuple([rule for rule in bound if isinstance(rule, BoundPatternProcessor)])
         """The entries of :attr:`with_pattern`, in their order."""
         self.selections = Selections.of(self.patterns) if self.patterns else None
         self.spans = self.with_pattern.spans

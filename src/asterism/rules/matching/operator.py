@@ -55,6 +55,7 @@ from asterism.rules.binding.binding import (
     BoundPatternProcessor,
     BoundProcessor,
     ProcessorCompiler,
+    Selector,
 )
 from asterism.rules.binding.clause_events import ClauseEvents
 from asterism.rules.binding.clauses import ClauseOutcome
@@ -70,6 +71,7 @@ from asterism.rules.binding.replication import (
     copies_schema,
     failure_of,
     flattened,
+    selectors_of_rules,
     stored_columns,
     to_evaluate_again,
     with_numbers,
@@ -134,7 +136,7 @@ _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
 _COLUMNS = "a column of the events"
 """The name of the hash of the columns in the fixed part of a definition."""
-_NAMED = IdentityCache[tuple[list[PatternProcessor], bool]](8)
+_NAMED = IdentityCache[tuple[tuple[PatternProcessor, ...], bool]](8)
 """The results of :meth:`DynamicCepOperator._named`."""
 _log = logging.getLogger("asterism.rules.processor")
 
@@ -415,12 +417,12 @@ class DynamicCepOperator(KeyGroupOperator):
         processors = named
         if not timeless:
             used = {id(p) for processor_set in retained for p in processor_set.used_from(first)}
-            processors = [p for p in named if id(p) in used]
+            processors = tuple([p for p in named if id(p) in used])
         bound = self._bound(processors, retained)
         kept = self._may_wait(times)
-        selectors = {self.compiler.stream_selector} if kept is not None else set()
+        selectors: list[Selector] = []
         if kept is not None:
-            selectors |= {rule.selector for rule in self._bound(named, retained)}
+            selectors = [self.compiler.stream_selector, *selectors_of_rules(self._bound(named, retained)).values()]
         versions = [{version.name: version for version in processor_set.lookups} for processor_set in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
@@ -428,18 +430,18 @@ class DynamicCepOperator(KeyGroupOperator):
             full, times, bound, self.compiler, versions, self.source.read_lookup, kept=kept, selectors=selectors
         )
 
-    def _named(self, retained: Sequence[ProcessorSet]) -> tuple[list[PatternProcessor], bool]:
+    def _named(self, retained: Sequence[ProcessorSet]) -> tuple[tuple[PatternProcessor, ...], bool]:
         """The processors of sets without those that are left out, and whether all are in force at any event time."""
         killed = [{*each.killed, *self._left_out(each.version)} for each in retained]
 
-        def named() -> tuple[list[PatternProcessor], bool]:
+        def named() -> tuple[tuple[PatternProcessor, ...], bool]:
             found = {
                 id(p): p
                 for names, processor_set in zip(killed, retained, strict=True)
                 for p in processor_set.all_processors
                 if not is_named(p, names)
             }
-            return list(found.values()), all(processor_set.is_timeless for processor_set in retained)
+            return tuple(found.values()), all(processor_set.is_timeless for processor_set in retained)
 
         return _NAMED.of(retained, named, *map(frozenset, killed))
 
@@ -866,7 +868,9 @@ class DynamicCepOperator(KeyGroupOperator):
         self, call: _RuleGroup, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """:returns: the remaining states, and the names of the processors that failed"""
-        had_some = any(entry.processor.sql is not None for entry in call.of_pages)
+        had_some = bool(call.of_pages.with_clause)
+        if not entries and not had_some:
+            return [], set()
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
         _adopt_searches(call, before)
         states: list[ClauseState] = []
@@ -1131,8 +1135,10 @@ def _count_adopted(group: Group, adoptions: Sequence[Adoption], fates: Mapping[R
 
 
 def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
-    counted = np.argsort(-events, kind="stable")[: rule_counts.MAX_WITH_EVENTS]
-    for number in counted[events[counted] > 0].tolist():
+    counted = np.flatnonzero(events)
+    if len(counted) > rule_counts.MAX_WITH_EVENTS:
+        counted = counted[np.argsort(-events[counted], kind="stable")[: rule_counts.MAX_WITH_EVENTS]]
+    for number in counted.tolist():
         group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
 
 

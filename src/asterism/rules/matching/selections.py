@@ -51,7 +51,7 @@ class Selections:
     """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
-        self.bound = list(bound)
+        self.bound = tuple(bound)
         schema = bound[0].pattern.scope.schema
         self.event_schema = stored_columns(schema)
         self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema)
@@ -100,7 +100,7 @@ class Selections:
         n_codes = max(len(texts.dictionary), 1)
         state_codes, new_codes = codes[: page.keys.num_rows], codes[page.keys.num_rows :]
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
-        until = np.array([span.until for span in spans], np.int64)
+        until = _limits_of(spans)[:, 2]
         ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
         seen = self._seen(copies, order, new_codes, times, spans, ends, np.sort(state_keys), n_codes)
 
@@ -142,7 +142,7 @@ class Selections:
         """
         from asterism.rules.binding.kernels import BEGINS, HORIZON, SINCE_SET, UNTIL, SortedEvents, StateKeys, shares
 
-        limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
+        limits = _limits_of(spans)
         selectors = copies.column(SELECTOR).to_numpy()
         since = copies.column(SINCE).to_numpy()
         seen_of_selectors = [_Seen.none(self.matcher.words)]
@@ -150,7 +150,7 @@ class Selections:
             if selector not in self._selectors:
                 continue  # of a removed processor
             selected = self._selectors[selector]
-            indices, patterns = selected.processors, selected.patterns
+            indices, patterns = selected.processors, selected.patterns.copy()
             rows = order[selectors[order] == selector]
             rows = rows[np.argsort(codes[rows], kind="stable")]
             at, positions = selected.conditions.by_condition(selected.conditions.read_of(copies, rows))
@@ -262,4 +262,10 @@ def _places(values: Ints, wanted: Ints) -> Ints:
     return np.where(values[index] == wanted, index, -1)
 
 
+def _limits_of(spans: Sequence[Span]) -> Ints:
+    """The columns of *spans*: *since*, *begins* and *until*. Those that are mostly the same are made once."""
+    return _LIMITS.of(spans, lambda: np.array([(span.since, span.begins, span.until) for span in spans], np.int64))
+
+
+_LIMITS = IdentityCache[Ints](MAX_SETS)
 _SETS = IdentityCache[Selections](MAX_SETS)

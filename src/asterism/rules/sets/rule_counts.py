@@ -8,9 +8,10 @@ depends on it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from asterism.rules.definition.processor import MAX_PROCESSORS, RuleName
@@ -63,6 +64,12 @@ def metric(what: str, name: RuleName) -> str:
     'processors/["matches","a",2,1]'
     """
     return f"{FAMILY}/{json.dumps([what, *name], ensure_ascii=False, separators=(',', ':'))}"
+
+
+@lru_cache(maxsize=MAX_VERSIONS)
+def _parts_of(name: str) -> tuple[Any, ...]:
+    """The inverse of :func:`metric` and :func:`error_metric`."""
+    return tuple(json.loads(name.removeprefix(FAMILY + "/")))
 
 
 def error_metric(name: RuleName, error: str, group: int | None = None) -> str:
@@ -157,7 +164,7 @@ class RuleCounts:
         for metrics in groups:
             for name, value in metrics.items():
                 changed = True
-                self._add(json.loads(name.removeprefix(FAMILY + "/")), value)
+                self._add(_parts_of(name), value)
         while len(self.versions) > MAX_VERSIONS:
             del self.versions[next(iter(self.versions))]
         if self.watermark is not None and (not self.reached or self.reached[-1][1] < self.watermark):
@@ -166,7 +173,7 @@ class RuleCounts:
             del self.reached[0]
         return changed
 
-    def _add(self, name: list[Any], value: int) -> None:
+    def _add(self, name: Sequence[Any], value: int) -> None:
         if len(name) == 1:
             self.watermark = value if self.watermark is None else max(self.watermark, value)
             return
@@ -182,8 +189,8 @@ class RuleCounts:
             del self.versions[key]
 
     def to_bytes(self) -> bytes:
-        names = VersionCounts.__slots__
-        versions = [[*key, *(getattr(counts, name) for name in names)] for key, counts in self.versions.items()]
+        values = attrgetter(*VersionCounts.__slots__)
+        versions = [[*key, *values(counts)] for key, counts in self.versions.items()]
         document = {"query": self.query, "batch": self.batch, "missed": self.missed, "watermark": self.watermark}
         document["reached"] = self.reached
         return json.dumps({**document, "versions": versions}, ensure_ascii=False, separators=(",", ":")).encode()

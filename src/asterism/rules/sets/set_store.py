@@ -190,7 +190,8 @@ class FolderStore:
         return [self.get(number) for number in numbers]
 
     def _forget_others(self, numbers: Sequence[int]) -> None:
-        self._cache = {number: processor_set for number, processor_set in self._cache.items() if number in numbers}
+        known = [*self._cache.items()]  # other threads may add some meanwhile
+        self._cache = {number: processor_set for number, processor_set in known if number in numbers}
 
     def put(self, new: ProcessorSet) -> None:
         """Store a set durably, before it is announced."""

@@ -251,18 +251,27 @@ def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
 def rarely_collected() -> Iterator[None]:
     """Look for reference cycles less often, because that takes a quarter of the time to read or bind a thousand rules.
 
-    It is not switched off, because the syntax trees of rules are cycles.
+    It is not switched off, because the syntax trees of rules are cycles. What was set before is set again when the last thread
+    leaves such a block.
     """
-    before = gc.get_threshold()
-    if 0 < before[0] < OBJECTS:
-        gc.set_threshold(OBJECTS, *before[1:])
+    with _LOCK:
+        before = gc.get_threshold()
+        if not _THRESHOLDS and 0 < before[0] < OBJECTS:
+            gc.set_threshold(OBJECTS, *before[1:])
+        _THRESHOLDS.append(before)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        with _LOCK:
+            first = _THRESHOLDS[0]
+            _THRESHOLDS.pop()
+            if not _THRESHOLDS:
+                gc.set_threshold(*first)
 
 
 _LOCK = threading.Lock()
+_THRESHOLDS: list[tuple[int, int, int]] = []
+"""What each thread that is in a block of :func:`rarely_collected` has found."""
 _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 """The processors in use, weakly referenced: the versions of a rule that changes often would otherwise fill the memory."""
 _SETS: dict[bytes, ProcessorSet] = {}
@@ -382,7 +391,7 @@ class Entries(tuple[Entry, ...]):
 
     @cached_property
     def spans(self) -> Sequence[Span]:
-        return [Span(entry.since, entry.first_time, entry.end_time) for entry in self]
+        return tuple([Span(entry.since, entry.first_time, entry.end_time) for entry in self])
 
     @cached_property
     def suppress(self) -> bool:
