@@ -10,7 +10,7 @@ from asterism import Pattern
 from asterism.changes.plan import SavepointPlan, plan_of
 from asterism.operators.state.page_numbers import PageKind
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.patterns import PatternChange
+from asterism.savepoints.changes.patterns import PatternChange
 from asterism.testing import Literals, PatternHarness
 from tests.savepoints.regrouping import continue_with
 

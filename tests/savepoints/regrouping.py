@@ -21,7 +21,7 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
 from asterism.savepoints import chunks as savepoint_chunks
-from asterism.savepoints.changes import StateChange, changed_waiting
+from asterism.savepoints.changes.change import StateChange, changed_waiting
 from asterism.savepoints.chunks import (
     OF_KEYS,
     Chunk,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.clauses import ClauseChange
+from asterism.savepoints.changes.clauses import ClauseChange
 from asterism.testing import RowPatternHarness
 from tests.savepoints.regrouping import continue_with
 

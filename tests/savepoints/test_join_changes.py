@@ -14,7 +14,7 @@ from asterism import SlidingWindows, TumblingWindows
 from asterism.changes.plan import PlanPart
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.join_changes import JoinChange
+from asterism.savepoints.changes.joins import JoinChange
 from asterism.testing import JoinHarness
 from tests.kit import FACTOR
 from tests.savepoints.regrouping import continue_with

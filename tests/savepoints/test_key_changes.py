@@ -30,7 +30,7 @@ from asterism.errors import AsterismError, StateError
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord, read_snapshot
 from asterism.operators.state.page_numbers import HEADER
 from asterism.operators.state.state_store import MemoryStore
-from asterism.savepoints.key_changes import KeyChange
+from asterism.savepoints.changes.keys import KeyChange
 from asterism.spark.savepoints.changing import change_of
 from tests.kit import FACTOR
 from tests.savepoints.regrouping import regrouped

@@ -11,7 +11,7 @@ import pytest
 from asterism import BroadcastInput, BroadcastMapState, Input, ListState, MapState, Output, StreamOperator, ValueState
 from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.operator_changes import OperatorChange
+from asterism.savepoints.changes.operators import OperatorChange
 from asterism.testing import StreamOperatorHarness
 from tests.savepoints.regrouping import continue_with
 

@@ -11,7 +11,7 @@ from asterism.errors import ColumnNotFoundError
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.patterns import PatternChange, operator_of_pattern
+from asterism.savepoints.changes.patterns import PatternChange, operator_of_pattern
 from asterism.testing import PatternHarness
 from tests.savepoints.pattern_changes import AB, ABC, AXBC, A, changed, is_, within
 

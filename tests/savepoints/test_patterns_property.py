@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from asterism import Pattern
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.changes.patterns import PatternChange
 from asterism.savepoints.key_groups import Summary
-from asterism.savepoints.patterns import PatternChange
 from asterism.testing import PatternHarness
 from tests.savepoints.regrouping import continue_with
 

@@ -26,9 +26,9 @@ from asterism.changes.plan import PlanPart
 from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.evolution import FIXED
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.changes.windows import WindowsChange
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.manifest import Manifest, QueryPosition
-from asterism.savepoints.window_changes import WindowsChange
 from asterism.spark.savepoints.changing import change_of
 from asterism.testing import WindowHarness
 from tests.kit import FACTOR

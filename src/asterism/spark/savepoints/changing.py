@@ -24,10 +24,13 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import PatternSequence
 from asterism.row_patterns.operator import RowPatternOperator
-from asterism.savepoints.changes import StateChange, changed_waiting
-from asterism.savepoints.clauses import ClauseChange
-from asterism.savepoints.join_changes import JoinChange
-from asterism.savepoints.key_changes import KeyChange, RekeyedState
+from asterism.savepoints.changes.change import StateChange, changed_waiting
+from asterism.savepoints.changes.clauses import ClauseChange
+from asterism.savepoints.changes.joins import JoinChange
+from asterism.savepoints.changes.keys import KeyChange, RekeyedState
+from asterism.savepoints.changes.operators import OperatorChange
+from asterism.savepoints.changes.patterns import PatternChange, operator_of_pattern
+from asterism.savepoints.changes.windows import WindowsChange
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
     KEY_HASH,
@@ -39,10 +42,7 @@ from asterism.savepoints.key_groups import (
 )
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import ROWS, Manifest, folder_of_broadcast, folder_of_waiting
-from asterism.savepoints.operator_changes import OperatorChange
-from asterism.savepoints.patterns import PatternChange, operator_of_pattern
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped_table
-from asterism.savepoints.window_changes import WindowsChange
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.stateful import hash_of
 from asterism.spark.savepoints.creating import PARQUET, check_unused, writing

@@ -25,7 +25,7 @@ from asterism.joins.types import FILTERING
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
-from asterism.savepoints.changes import SOON, StateChange, rows_of_keys, rows_of_state, written_page
+from asterism.savepoints.changes.change import SOON, StateChange, rows_of_keys, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 
 _KIND, _JOINED, _TYPE = "the kind of the join", "what is joined", "the type of the join"

@@ -19,7 +19,7 @@ from asterism.columns.schemas import small_type
 from asterism.errors import StateError
 from asterism.operators.evolution import FIXED
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.changes import StateChange
+from asterism.savepoints.changes.change import StateChange
 from asterism.savepoints.key_groups import STATE, THE_KEY, rows_schema
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plain_types import retyped

@@ -23,7 +23,7 @@ from asterism.operators.state.keyed_state import EXPIRES, KEY
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, of_keys
-from asterism.savepoints.changes import StateChange, rows_of_state, written_page
+from asterism.savepoints.changes.change import StateChange, rows_of_state, written_page
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME
 from asterism.savepoints.kinds import key_states
 

@@ -28,7 +28,7 @@ from asterism.operators.state.state_store import (
     tables_to_bytes,
     with_additions,
 )
-from asterism.savepoints.changes import SOON, StateChange, rows_of_keys, rows_of_state, written_page
+from asterism.savepoints.changes.change import SOON, StateChange, rows_of_keys, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 from asterism.windows.assigners import SessionWindows, assigned
 from asterism.windows.operator import WindowOperator

@@ -15,7 +15,7 @@ from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinitio
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.stored_searches import ROWS
 from asterism.rules.matching.changed_searches import SearchesChange
-from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
+from asterism.savepoints.changes.change import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 
 WAITING = "events that wait"

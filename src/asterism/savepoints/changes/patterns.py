@@ -39,7 +39,7 @@ from asterism.patterns.conditions import IterativeCondition, PythonCondition, Sq
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
-from asterism.savepoints.changes import SOON, StateChange, rows_of_state, written_page
+from asterism.savepoints.changes.change import SOON, StateChange, rows_of_state, written_page
 from asterism.savepoints.kinds import key_states
 
 _PATTERN, _LATE = "the pattern", "the use of the output late"

@@ -1,0 +1,1 @@
+"""State of a savepoint, continued with another definition."""
