@@ -36,7 +36,7 @@ from asterism.rules.sets.interfaces import (
     RefusedProcessor,
 )
 from asterism.rules.sets.rule_counts import WATERMARK, RuleCounts, VersionCounts
-from asterism.rules.sets.set_store import KEPT_FILES, FolderStore
+from asterism.rules.sets.set_store import KEPT_FILES, FolderStore, status_of
 from asterism.rules.sets.used_versions import UsedVersions, versions_from_bytes
 from tests.kit import SOON, until
 from tests.rules.driver import SCHEMA, at, chain, processor
@@ -128,6 +128,18 @@ def test_sets_are_kept_until_a_micro_batch_has_brought_the_next(tmp_path: Path) 
     manager.committed(3)
     assert manager.store.numbers() == [3]
     assert pickle.loads(pickle.dumps(manager.store)).retained()[0].processors == (version(3),)
+
+
+def test_rules_that_have_searched_a_history_keep_their_counts(tmp_path: Path) -> None:
+    """If the rules change before the first micro-batch of the query."""
+    manager, kept = coordinator(tmp_path), version(1)
+    manager.on_pattern_processors_updated([kept])
+    manager.store.write_counts(RuleCounts({("ab", 1): VersionCounts(1, matches=3, partial_matches=2)}))
+    again = coordinator(tmp_path)
+    again.on_pattern_processors_updated([kept, processor("cd", 1, chain("a"))])
+    again.planned(2, 0)
+    rules = {rule.id: (rule.added, rule.matches, rule.partial_matches) for rule in status_of(str(tmp_path)).rules}
+    assert rules == {"ab": (1, 3, 2), "cd": (2, 0, 0)}
 
 
 def test_a_set_has_the_versions_of_earlier_sets_that_wait(tmp_path: Path) -> None:
