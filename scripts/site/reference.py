@@ -75,10 +75,16 @@ def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
     itself copies files of other types.
     """
 
+    folder = DOCS / posixpath.dirname(name)
+    included = next((file for file, page in INCLUDED.items() if page == f"{name}.md"), None)
+    if included is not None:  # its links are those of its own folder
+        source[0] = included.read_text(encoding="utf-8")
+        folder = included.parent
+
     def replaced(link: re.Match[str]) -> str:
-        path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
+        path = (folder / link["path"]).resolve()
         if path.is_relative_to(DOCS) and not path.is_relative_to(HISTORICAL):
-            return link[0]
+            return link[0] if included is None else link[0].replace(link["path"], path.relative_to(DOCS).as_posix())
         if path in INCLUDED:
             return f"[{link['text']}]({'../' * name.count('/')}{INCLUDED[path]})"
         copy = Path("repository") / path.relative_to(ROOT)
