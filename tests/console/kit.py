@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,12 @@ class SamplesHere(WorkerProcess):
         self.samples = Samples(settings)
 
     def ask(
-        self, request: Mapping[str, Any], *, timeout: float, on_progress: OnProgress = lambda progress: None
+        self,
+        request: Mapping[str, Any],
+        *,
+        timeout: float,
+        on_progress: OnProgress = lambda progress: None,
+        gone: Future[None] | None = None,
     ) -> Any:
         return json.loads(json.dumps(self.samples.answer(json.loads(json.dumps(request)))))
 

@@ -18,10 +18,11 @@ from asterism.discovery import create_pattern_processor_table
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.rule_set import Addition
 from tests.console import test_page
-from tests.console.accessibility import violations_everywhere
+from tests.console.accessibility import sized, violations_everywhere
 from tests.console.browser import logged
 from tests.console.kit import EVENTS, READER, console, graph, rule, status_in, token_file
 from tests.console.test_page import Page, added
+from tests.kit import until
 
 chrome = test_page.chrome
 TEMPLATE = {
@@ -75,6 +76,12 @@ def test_lists_and_alerts(page: Page) -> None:
     page.wait(".alerts", "Alerts by rule")
     page.click(".alerts summary")
     check(page)
+    assert not page.all(".to-alerts")[0].is_displayed()
+    with sized(page.chrome, 360):
+        assert page.find(".rules").is_displayed()
+        page.click(".to-alerts")  # a telephone has them below the list
+        until(lambda: 0 <= page.script("return document.querySelector('.alerts').getBoundingClientRect().top") < 430)
+        assert page.script("return document.documentElement.scrollWidth") <= 360
     page.press("/", "nothing")
     page.wait("#list .foot", "No matching rules")
     check(page)

@@ -177,6 +177,15 @@ SEQUENCE = """PARTITION BY user ORDER BY ts PATTERN (A {- X*? -} B) WITHIN INTER
 DEFINE A AS kind = 'a', B AS kind = 'b'"""
 
 
+@pytest.mark.parametrize("name", ["time", "date", "Timestamp", "day"])
+def test_names_such_as_time_need_no_quotes(name: str) -> None:
+    form = Form("count", ("user",), name, (Comparison(name, "IS NOT NULL"),), times=3, within=(1, "HOUR"))
+    text = sql_of(form)
+    assert f"ORDER BY `{name}`" in text
+    assert form_of(text) == form_of(text.replace("`", "")) == form
+    assert form_of(text.replace(f"`{name}` IS", "`current_date` IS").replace("`current_date`", "current_date")) is None
+
+
 def test_a_clause_that_somebody_wrote_is_a_form() -> None:
     form = Form("sequence", ("user",), "ts", (Comparison("kind", "=", "text", "a"),),
                 (Comparison("kind", "=", "text", "b"),), within=(10, "MINUTE"))  # fmt: skip

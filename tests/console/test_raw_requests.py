@@ -8,13 +8,16 @@ import socket
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asterism.console.application import MAX_BODY
+from asterism.console import application
+from asterism.console.application import MAX_BODY, MAX_SAMPLING
 from asterism.console.server import ConsoleServer
+from asterism.console.worker import WorkerError
 from asterism.http import server as http_server
 from tests.console.kit import READER, WRITER, console, rule, token_file
 from tests.kit import until
@@ -79,6 +82,26 @@ def test_bodies_that_are_slow_are_few(server: ConsoleServer, monkeypatch: pytest
             slow.sendall(head("/api/check", 1000))
         until(lambda: sent(server, rules)[0] == 503)
     until(lambda: sent(server, rules)[0] == 200)
+
+
+def test_a_client_that_has_gone_is_not_waited_for(server: ConsoleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Future[None] | None] = []
+
+    def never(request: Any, *, gone: Future[None] | None = None, **options: Any) -> Any:
+        waits.append(gone)
+        assert gone is not None
+        gone.result(30)
+        raise WorkerError("nobody waits")
+
+    monkeypatch.setattr(server.application.sampler, "ask", never)
+    monkeypatch.setattr(application, "CHECK_TIMEOUT", 120.0)
+    body = json.dumps({"text": json.dumps(rule()), "events": "ts,user,kind,price"}).encode()
+    for number in range(MAX_SAMPLING + 2):  # more than may wait at the same time
+        with connected(server) as connection:
+            connection.sendall(head("/api/sample", len(body)) + body)
+            until(lambda number=number: len(waits) > number)
+        until(lambda: waits[-1] is not None and waits[-1].done())
+    assert sent(server, head("/api/rules", 0, READER, "GET"))[0] == 200
 
 
 def nested(kind: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from asterism.console import backtests as module
+from asterism.console import worker as worker_module
 from asterism.console.backtests import BacktestJob, Backtests
 from asterism.console.worker import WorkerError, WorkerProcess
 from asterism.errors import PatternProcessorError
@@ -116,3 +118,25 @@ def test_requests_wait_for_each_other(worker: WorkerProcess) -> None:
         thread.join()
     assert len(found) == 8
     assert len(set(found)) == 1
+
+
+def test_a_request_without_a_client_ends(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ask(worker)["pid"]
+    gone: Future[None] = Future()
+    refused: list[str] = []
+
+    def abandoned(what: str) -> None:
+        with pytest.raises(WorkerError) as caught:
+            ask(worker, what, gone=gone)
+        refused.append(caught.value.message)
+
+    monkeypatch.setattr(worker_module, "ABANDONED", 0.2)
+    threads = [threading.Thread(target=abandoned, args=("sleep",)) for _ in range(2)]  # one works, and one waits
+    for thread in threads:
+        thread.start()
+    gone.set_result(None)
+    for thread in threads:
+        thread.join(30)
+    assert refused == ["the client has closed the connection"] * 2
+    assert ask(worker, gone=Future())["request"] == {"do": ""}
+    assert ask(worker, gone=Future())["pid"] in (first, worker._process and worker._process.pid)

@@ -271,7 +271,7 @@ class ConsoleApplication(RuleApplication):
         fields = _Fields.of(call)
         rule = self._valid_rule(fields)
         request = {"do": "sample", "rule": rule, "events": fields.text("events"), "key": fields.key("key")}
-        return json_answer(self._sampled(request), 200)
+        return json_answer(self._sampled(call, request), 200)
 
     def _events(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
@@ -283,7 +283,7 @@ class ConsoleApplication(RuleApplication):
         if around is not None and (len(around) != 2 or None in around):
             raise AnswerError(422, "around must be the times of the first and the last event")
         request = {"do": "events", "rule": item, "key": key, "limit": limit, "around": around}
-        return json_answer(self._sampled(request), 200)
+        return json_answer(self._sampled(call, request), 200)
 
     def _rule_if_valid(self, fields: _Fields, *, required: bool) -> Mapping[str, Any] | None:
         try:
@@ -295,7 +295,7 @@ class ConsoleApplication(RuleApplication):
 
     def _tests(self, call: AuthorizedCall) -> Answer:
         """Run the tests of the text of a rule."""
-        return json_answer(self._sampled({"do": "tests", "rule": self._valid_rule(_Fields.of(call))}), 200)
+        return json_answer(self._sampled(call, {"do": "tests", "rule": self._valid_rule(_Fields.of(call))}), 200)
 
     def _new_test(self, call: AuthorizedCall) -> Answer:
         """The text of a rule with a test more: what the rule finds in a sample."""
@@ -305,14 +305,14 @@ class ConsoleApplication(RuleApplication):
             raise AnswerError(422, "this is a template", "write the tests of a rule of a template in its row")
         tests = rule.get("tests") or []
         name = _free_name(fields.text("name").strip() or "sample", {test["name"] for test in tests})
-        test = self._sampled({"do": "test", "rule": rule, "events": fields.text("events"), "name": name})
+        test = self._sampled(call, {"do": "test", "rule": rule, "events": fields.text("events"), "name": name})
         return json_answer({"name": name, "text": with_fields(fields.text("text"), {"tests": [*tests, test]})}, 200)
 
-    def _sampled(self, request: Mapping[str, Any]) -> Any:
+    def _sampled(self, call: AuthorizedCall, request: Mapping[str, Any]) -> Any:
         if not self._sampling.acquire(blocking=False):
             raise AnswerError(503, "too many rules are being tried", "try again later", Retry_After="5")
         try:
-            return self.sampler.ask(request, timeout=SAMPLE_TIMEOUT)
+            return self.sampler.ask(request, timeout=SAMPLE_TIMEOUT, gone=call.request.gone)
         finally:
             self._sampling.release()
 

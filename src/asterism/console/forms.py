@@ -53,6 +53,8 @@ _WORDS = frozenset(
     )
 )  # fmt: skip
 """Words that are quoted as names of columns."""
+_UNQUOTED = frozenset(("TIME", "DATE", "TIMESTAMP", "SECOND", "MINUTE", "HOUR", "DAY"))
+"""Those of them that people write without quotes, as names of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,8 @@ def _interval(duration: tuple[int, str]) -> str:
 
 
 def form_of(sql: str) -> Form | None:
-    """The form of a clause, if its form gives the same clause again, up to spaces and the case of words; otherwise None.
+    """The form of a clause, if its form gives the same clause again, up to spaces, the case of words, and the quotes of names
+    such as ``time``; otherwise None.
 
     >>> form = Form("count", ("user",), "ts", times=3, within=(1, "HOUR"))
     >>> form_of(sql_of(form)) == form
@@ -362,7 +365,8 @@ def form_of(sql: str) -> Form | None:
 
 
 def _words(tokens: Sequence[str]) -> list[str]:
-    return [token if token[0] in "'`" else token.casefold() for token in tokens]
+    plain = (token[1:-1] if token[0] == "`" and token[1:-1].upper() in _UNQUOTED else token for token in tokens)
+    return [token if token[0] in "'`" else token.casefold() for token in plain]
 
 
 _PATTERNS: Mapping[str, re.Pattern[str]] = {

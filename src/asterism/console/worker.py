@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +24,11 @@ from asterism.http.messages import error_fields
 MAX_RESPONSE = 20_000_000
 GRACE = 10.0
 """Seconds that an idle child gets to end."""
+ABANDONED = 5.0
+"""Seconds for which a request continues after its client has gone: a start of the child takes longer than most requests."""
+_POLL = 0.1
+"""Seconds between two questions whether somebody still waits."""
+_NOBODY = "the client has closed the connection"
 _log = logging.getLogger("asterism.console")
 
 OnProgress = Callable[[Any], None]
@@ -48,26 +54,40 @@ class WorkerProcess:
         self._why_stopped = ""
 
     def ask(
-        self, request: Mapping[str, Any], *, timeout: float, on_progress: OnProgress = lambda progress: None
+        self,
+        request: Mapping[str, Any],
+        *,
+        timeout: float,
+        on_progress: OnProgress = lambda progress: None,
+        gone: Future[None] | None = None,
     ) -> Any:
         """The result of a request.
 
         :param timeout: seconds after which the child is stopped
         :param on_progress: called with the progress messages of the child
+        :param gone: has a result when nobody waits any more. The request then loses its turn, or ends within :data:`ABANDONED`
         :raises WorkerError: there is no result
         :raises AsterismError: the error that the child has raised
         """
-        with self._turn:
+        while not self._turn.acquire(timeout=_POLL):
+            if gone is not None and gone.done():
+                raise WorkerError(_NOBODY)
+        try:
+            if gone is not None and gone.done():
+                raise WorkerError(_NOBODY)
             process = self._started()
-            timer = threading.Timer(timeout, self.stop, [f"this took longer than {timeout:g} seconds"])
-            timer.daemon = True
-            timer.start()
+            deadline = _RequestDeadline(self.stop)
+            deadline.set(timeout, f"this took longer than {timeout:g} seconds")
+            if gone is not None:
+                gone.add_done_callback(lambda gone: deadline.set(ABANDONED, _NOBODY))
             try:
                 return self._answer(process, request, on_progress)
             finally:
-                timer.cancel()
+                deadline.end()
                 if self._process is not process:
                     _close_pipes(process)
+        finally:
+            self._turn.release()
 
     def stop(self, why: str = "it was stopped") -> None:
         """Stop the child and everything that it waits for."""
@@ -96,6 +116,8 @@ class WorkerProcess:
                     process.stdin.close()
                     process.wait(timeout=GRACE)
             finally:
+                if process.poll() is not None:  # its pipes are then closed by the thread whose turn it is
+                    _close_pipes(process)
                 self._turn.release()
         self.stop()
 
@@ -137,6 +159,35 @@ class WorkerProcess:
             on_progress(response["progress"])
         self.stop("the process that computes this has ended")
         raise WorkerError(self._why_stopped, hint="try again")
+
+
+class _RequestDeadline:
+    """Calls a function after some seconds, unless it ends before.
+
+    :param stop: the function, which gets the reason
+    """
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._has_ended = False
+
+    def set(self, seconds: float, why: str) -> None:
+        """Replace the time and the reason."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if not self._has_ended:
+                self._timer = threading.Timer(seconds, self._stop, [why])
+                self._timer.daemon = True
+                self._timer.start()
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            if self._timer is not None:
+                self._timer.cancel()
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:

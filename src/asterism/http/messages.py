@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -22,11 +23,13 @@ class Request(NamedTuple):
 
     :param target: path and query as they were sent
     :param headers: by name in lower case; repeated headers are joined with commas
+    :param gone: has a result as soon as the client has closed the connection, so that nobody waits for the response
     """
 
     method: str
     target: str
     headers: Mapping[str, str]
+    gone: Future[None] | None = None
 
 
 class Answer(NamedTuple):

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
@@ -108,11 +109,17 @@ class HttpServer:
             return error.answer
         except TimeoutError:
             return AnswerError(408, "the body was not received in time").answer
+        gone: Future[None] = Future()
+        watching = asyncio.create_task(connection.closed())
+        watching.add_done_callback(lambda task: gone.set_result(None))
         try:
-            return await asyncio.to_thread(self._application.answer, request, body)
+            return await asyncio.to_thread(self._application.answer, request._replace(gone=gone), body)
         except Exception:
             _log.exception("a request failed")
             return AnswerError(500, "the request failed because of an internal error", "see the log").answer
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
 
 class _Connection:
@@ -154,6 +161,11 @@ class _Connection:
         while isinstance(event := await self._event(), h11.Data):
             parts.append(event.data)
         return b"".join(parts)
+
+    async def closed(self) -> None:
+        """Return when the client has closed the connection. What it sends after its request is not used."""
+        while await self._reader.read(_CHUNK):
+            pass
 
     async def send(self, answer: Answer) -> None:
         _log.debug("%s %s %d", self._writer.get_extra_info("peername"), self._request_line, answer.status)

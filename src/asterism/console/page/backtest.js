@@ -23,7 +23,7 @@ export class BacktestTab {
     this.element = h("div", { class: "backtest-tab" }, h("div", { class: "toolbar" }, this.button, session.time ? h("label", {}, "with the label ", this.label) : null,
       h("span", { class: "note" }, page.app.canWrite ? "" : "Your token may not run backtests.")),
     h("p", { class: "dim small" }, "The rule as it is in the editor runs over ", session.history.map((one, at) => [at ? ", " : "", h("code", {}, one)]),
-      ", and its matches are compared with those of the version in use. A label is a column that is true, or 1, for the events that the rule is to find: a match is right if it has such an event of its key, from its first to its last event."), this.result);
+      ", and its matches are compared with those of the version in use. A label is a column that is true, or 1, for the events that the rule should find. A match is correct if there is such an event of its key from its first to its last event."), this.result);
   }
 
   close() {
@@ -100,7 +100,7 @@ function report(job, page) {
     ["Matches", "matches", "old_matches"], ["Keys", "keys", "old_keys"], ["Matches a day", "matches_per_day", "old_matches_per_day"], ["Most in a day", "most_in_a_day", "old_most_in_a_day"],
     ["Timed out", "timed_out", "old_timed_out"], ["Errors", "errors", "old_errors"],
   ];
-  const shares = result.label ? [["Right matches", "true_matches", number], ["Precision", "precision", share], ["Events found", "found", number], ["Recall", "recall", share]] : [];
+  const shares = result.label ? [["Correct matches", "true_matches", number], ["Precision", "precision", share], ["Events found", "found", number], ["Recall", "recall", share]] : [];
   return [
     h("p", { class: "dim" }, `${number(result.events)} events`, period ? `, ${period}` : "", result.late ? `, ${plural(result.late, "event")} without a time` : "", `; ${job.seconds} s`),
     result.label ? h("p", { class: "verdict" }, h("b", {}, `${number(rule.true_matches)} of ${plural(rule.matches, "match", "matches")}`), " with an event of ", h("code", {}, result.label), `: precision ${share(rule.precision)}. `,

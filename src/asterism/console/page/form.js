@@ -266,6 +266,10 @@ export class RuleForm {
     }
   }
 
+  close() {
+    this.asked?.abort();
+  }
+
   // After other rules have been tried.
   again() {
     this.shown = null;

@@ -75,7 +75,12 @@ export class RuleList {
     this.rows = h("ul", { class: "rules" });
     this.foot = h("p", { class: "foot" });
     this.add = h("a", { class: "button primary small", href: "#/new", title: "New rule (n)", hidden: true }, "New rule");
-    replace(element, h("div", { class: "list-head" }, h("div", { class: "search" }, this.field, this.add), this.filter), this.rows, this.foot);
+    // On a narrow screen, they are below the list.
+    const alerts = h("button", { type: "button", class: "chip to-alerts", onclick: () => {
+      byId("detail").scrollIntoView();
+      byId("detail").focus({ preventScroll: true });
+    } }, "Alerts ↓");
+    replace(element, h("div", { class: "list-head" }, h("div", { class: "search" }, this.field, this.add), this.filter, alerts), this.rows, this.foot);
   }
 
   // One row for each id: the version in use, or else the highest, with the versions that wait.

@@ -12,6 +12,7 @@ import { VersionsTab } from "./versions.js";
 
 const TABS = [["overview", "Overview"], ["source", "Source"], ["try", "Try"], ["backtest", "Backtest"], ["versions", "Versions"]];
 const DEBOUNCE = 350;
+const RETRY = 3000;
 // Texts that were not saved when another rule was chosen.
 const drafts = new Map();
 
@@ -56,7 +57,13 @@ export class RulePage {
     if (this.rule && this.isChanged) drafts.set(this.name, { tag: (this.template ?? this.rule).tag, text: this.text });
     else drafts.delete(this.name);
     clearTimeout(this.timer);
-    this.panels.backtest?.close();
+    this.checks?.abort();
+    this.closePanels();
+  }
+
+  // What the views have asked for is of no use any more.
+  closePanels() {
+    for (const panel of Object.values(this.panels)) panel.close?.();
   }
 
   async load(kept = null) {
@@ -188,7 +195,7 @@ export class RulePage {
   // *kept*: the text of the editor, which is otherwise replaced.
   async reload(kept = null) {
     this.drawn = null;
-    this.panels.backtest?.close();
+    this.closePanels();
     await this.load(kept);
   }
 
@@ -315,7 +322,7 @@ export class RulePage {
     const versions = this.app.states(this.id).filter((one) => one.version !== null);
     const which = h("select", { "aria-label": "Version" }, h("option", { value: "" }, "all versions"), versions.map((one) => h("option", { value: String(one.version) }, `version ${one.version}, ${one.state}`)));
     const reason = h("input", { type: "text", "aria-label": "Reason", maxlength: "1000", required: true, autofocus: true });
-    const answer = await dialog("Kill the rule?", h("div", { class: "fields" }, h("p", {}, "Within seconds, the query stops using ", foreign(this.id), ", whatever its source has. The rule stays killed until it is re-enabled."),
+    const answer = await dialog("Kill the rule?", h("div", { class: "fields" }, h("p", {}, "Within seconds, the query stops using ", foreign(this.id), ", whatever its source contains. The rule stays killed until it is re-enabled."),
       h("label", {}, "What ", which), h("label", {}, "Reason, for the history ", reason)), [["", "Cancel"], ["yes", "Kill", "danger"]]);
     if (answer === "yes" && await this.change("/api/kill", { version: which.value === "" ? null : Number(which.value), reason: reason.value })) this.drawHead();
   }
@@ -486,12 +493,24 @@ class SourceTab {
       h("div", { class: "toolbar" }, this.button, this.comment, this.revert, this.note),
       this.form?.element, h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns, this.conditions ?? ""))));
     this.checkedNow();
+    this.showColumns();
+  }
+
+  // Right after its start, the console may still read them: they are then asked for again.
+  showColumns(isAgain = false) {
+    const { page } = this;
     page.app.columns().then((columns) => {
-      this.form?.draw();
+      if (page.closed || page.panels.source !== this) return;
+      if (columns || !isAgain) this.form?.draw();
+      if (!columns && page.app.session.history.length) setTimeout(() => this.showColumns(true), RETRY);
       if (!columns) return;
       replace(this.columns, h("summary", {}, "Columns of the events"), h("ul", { class: "columns" }, columns.map(([name, type]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, type)))));
       this.columns.hidden = false;
     });
+  }
+
+  close() {
+    this.form?.close();
   }
 
   checking() {
@@ -527,7 +546,7 @@ class SourceTab {
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
     this.comment.hidden = !page.canEdit || !page.isChanged;
-    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version stays, and partial matches continue." };
+    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version does not change, and partial matches continue." };
     this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";
   }

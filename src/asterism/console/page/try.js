@@ -67,7 +67,7 @@ export class TryTab {
     const { page } = this;
     if (!this.events.value.trim()) return this.run();
     const name = h("input", { type: "text", "aria-label": "Name of the test", maxlength: "200", required: true, autofocus: true, value: "sample" });
-    const answer = await dialog("Save as a test", h("div", { class: "fields" }, h("p", {}, "The events, and what the rule finds in them now, are stored beside the rule. The version stays."), h("label", {}, "Name ", name)), [["", "Cancel"], ["yes", "Save", "primary"]]);
+    const answer = await dialog("Save as a test", h("div", { class: "fields" }, h("p", {}, "The events, and what the rule finds in them now, are stored with the rule. The version does not change."), h("label", {}, "Name ", name)), [["", "Cancel"], ["yes", "Save", "primary"]]);
     if (answer !== "yes") return;
     const wasChanged = page.isChanged || page.isNew;
     try {
@@ -115,17 +115,23 @@ export class TryTab {
       replace(this.result, h("p", { class: "empty" }, "Paste some events first."));
       return this.events.focus();
     }
+    this.asked?.abort();
+    const asked = this.asked = new AbortController();
     this.button.disabled = true;
     if (key === null) replace(this.result, loading("Matching … The first time takes a few seconds."));
     try {
-      const found = await post("/api/sample", { text: this.page.text, id: this.page.id, events: this.events.value, key });
+      const found = await post("/api/sample", { text: this.page.text, id: this.page.id, events: this.events.value, key }, asked.signal);
       this.page.app.sampleColumns = found.columns;
       this.show(found);
     } catch (error) {
-      replace(this.result, failed(error));
+      if (error.name !== "AbortError") replace(this.result, failed(error));
     } finally {
-      this.button.disabled = false;
+      if (this.asked === asked) this.button.disabled = false;
     }
+  }
+
+  close() {
+    this.asked?.abort();
   }
 
   show(found) {
