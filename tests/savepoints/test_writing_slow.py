@@ -8,7 +8,8 @@ import random
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from asterism import (
+    CEP,
     BroadcastInput,
     BroadcastMapState,
     BroadcastStream,
@@ -28,6 +31,7 @@ from asterism import (
     ListState,
     MapState,
     Output,
+    Pattern,
     SavepointWriter,
     StreamOperator,
     ValueState,
@@ -42,6 +46,7 @@ from asterism import (
 from asterism.cli.main import main
 from asterism.errors import StateError
 from asterism.sinks import FileSink
+from asterism.spark.savepoints.exact_values import exact
 from tests.savepoints.test_rules_slow import Stopped
 from tests.savepoints.test_savepoints_slow import Query, of_clause, of_pattern, of_windows, parts
 
@@ -291,3 +296,96 @@ def test_rules_forget_whatever_they_group_by(spark: SparkSession, tmp_path: Path
     assert keys_with_bob() == 0
     query.part(2, rng)
     assert query.rows()
+
+
+UTC_NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+EXACT: list[tuple[Any, str, str, Any]] = [
+    (7, "bigint", "int", 7),
+    (2**40, "bigint", "int", None),
+    (7.0, "double", "int", 7),
+    (7.5, "double", "int", None),
+    (float("nan"), "double", "int", None),
+    (Decimal("7.50"), "decimal(4,2)", "int", None),
+    (Decimal("7"), "decimal(4,2)", "int", 7),
+    ("7", "string", "int", 7),
+    (" 7 ", "string", "int", 7),
+    ("7.5", "string", "int", None),
+    ("7.0", "string", "int", None),
+    ("seven", "string", "int", None),
+    (True, "boolean", "int", None),
+    (1, "int", "boolean", None),
+    ("true", "string", "boolean", True),
+    (2**53 + 1, "bigint", "double", None),
+    (2**53, "bigint", "double", float(2**53)),
+    ("0.1", "string", "double", 0.1),
+    ("9007199254740993", "string", "double", None),
+    ("1e400", "string", "double", None),
+    ("-inf", "string", "double", float("-inf")),
+    (0.5, "double", "float", 0.5),
+    (0.1, "double", "float", None),
+    ("16777217", "string", "float", None),
+    ("0.5", "string", "float", 0.5),
+    (7.125, "double", "decimal(10,2)", None),
+    (7.25, "double", "decimal(10,2)", Decimal("7.25")),
+    (7, "int", "decimal(3,2)", Decimal("7")),
+    (70, "int", "decimal(3,2)", None),
+    ("7.250", "string", "decimal(10,2)", Decimal("7.25")),
+    ("7.255", "string", "decimal(10,2)", None),
+    ("2025-01-01 12:00:00.123456", "string", "timestamp", UTC_NOON + timedelta(microseconds=123456)),
+    ("2025-01-01 12:00:00.1234560", "string", "timestamp", UTC_NOON + timedelta(microseconds=123456)),
+    ("2025-01-01 12:00:00.1234567", "string", "timestamp", None),
+    ("2025-01-01 13:00:00+01:00", "string", "timestamp", UTC_NOON),
+    ("2025-01-01", "string", "date", date(2025, 1, 1)),
+    ("2025-01-01 12:00:00", "string", "date", None),
+    ("2025-01-01x", "string", "date", None),
+    (UTC_NOON, "timestamp", "date", None),
+    (UTC_NOON - timedelta(hours=12), "timestamp", "date", date(2025, 1, 1)),
+    ("2025-01-01 12:00:00", "string", "timestamp_ntz", datetime(2025, 1, 1, 12)),
+    (1735732800, "bigint", "timestamp", None),
+    ("2025-01-01 12:00:00+01:00", "string", "timestamp_ntz", None),
+    (UTC_NOON, "timestamp", "timestamp_ntz", datetime(2025, 1, 1, 12)),
+    (7, "int", "string", "7"),
+    (b"ab", "binary", "string", "ab"),
+    ("ab", "string", "binary", b"ab"),
+    ([7], "array<int>", "string", None),
+    ([7.5], "array<double>", "array<int>", None),
+    (None, "string", "int", None),
+]
+
+
+def test_a_value_of_a_key_is_not_rounded(spark: SparkSession) -> None:
+    columns = []
+    for number, (value, given, wanted, _) in enumerate(EXACT):
+        types = [T._parse_datatype_string(name) for name in (given, wanted)]
+        columns.append(exact(F.lit(value).cast(types[0]), *types).alias(f"v{number}"))
+    answers = spark.range(1).select(columns).toArrow().to_pylist()[0].values()
+    wrong = [(case, answer) for case, answer in zip(EXACT, answers, strict=True) if answer != case[3]]
+    assert wrong == []
+
+
+def test_a_number_that_no_key_can_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is removed by it, such as the integer before it."""
+    events = spark.sql("SELECT TIMESTAMP '2025-01-01 12:00:00' AS ts, id AS user, 'a' AS kind FROM range(6, 9)")
+    events.write.parquet(f"{tmp_path}/events")
+    stream = spark.readStream.schema("ts TIMESTAMP, user BIGINT, kind STRING").parquet(f"{tmp_path}/events")
+    pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").within(timedelta(hours=1))
+    sink, checkpoint, savepoint = FileSink(f"{tmp_path}/matches"), f"{tmp_path}/checkpoint", f"{tmp_path}/savepoint"
+    CEP.pattern(KeyedStream(stream, key="user", time="ts"), pattern).run(
+        {"matches": sink}, checkpoint=checkpoint, drain=False
+    )
+    create_savepoint(spark, checkpoint, savepoint)
+    writer = SavepointWriter.from_existing_savepoint(spark, savepoint)
+    for values, text in (
+        ([7.5], "7.5 would be rounded"), ([6.0, 7.5], "7.5 would be rounded"), (["7.5"], "'7.5' would be rounded"),
+        ([True], "True would be rounded"), ([Decimal("7.5")], "would be rounded"), ([7, "7"], "have several types: int, str"),
+        ([2**70], "keys cannot be read"),
+    ):  # fmt: skip
+        with pytest.raises(StateError, match=text):
+            writer.remove_keys([{"user": value} for value in values])
+    ended = CliRunner().invoke(main, ["savepoint", "forget", savepoint, f"{tmp_path}/other", "--key", "user=7.5"])
+    assert ended.exit_code != 0
+    assert 'a value of the key column "user" is not a bigint' in ended.output
+    assert (
+        writer.remove_keys([{"user": None}]).remove_keys([{"user": 7.0}]).write(f"{tmp_path}/without").removed["keys"]
+        == 1
+    )

@@ -13,11 +13,12 @@ from operator import and_, or_
 from typing import Any, Self
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from asterism.arguments import expect, expect_number, expect_string
+from asterism.arguments import expect, expect_number, expect_string, shown
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StateError
 from asterism.operators.context import EVENT, PROCESSING
@@ -52,6 +53,7 @@ from asterism.spark.savepoints.contents import (
     without_keys,
 )
 from asterism.spark.savepoints.creating import PARQUET, writing
+from asterism.spark.savepoints.exact_values import exact
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
 from asterism.spark.session.settings import settings
@@ -109,7 +111,8 @@ class SavepointWriter:
 
         :param keys: for each key a mapping of key columns to values, or a DataFrame with key columns. With some of the key
             columns, all keys with these values are removed. With rules, which group by keys of their own, all keys that have
-            these values among theirs, as strings.
+            these values among theirs, as strings. A value that the type of its column cannot have, such as 7.5 of an integer,
+            is refused, and not rounded.
         :param operator_id: Spark's number of one operator. Default: all operators that have these key columns. If they have
             other types in some of them, a key is removed where its values can be converted.
         :raises StateError: the query has no key, or no such key column; or a value has the type of its column in no operator
@@ -138,7 +141,7 @@ class SavepointWriter:
             expect(StateError, each, Mapping, "a key must be a mapping of columns to values", hint)
         if not values or not all(each and each.keys() == values[0].keys() for each in values):
             raise StateError("each key must have the same columns, at least one", hint=hint)
-        return self._spark.createDataFrame([tuple(each.values()) for each in values], list(values[0]))
+        return _frame_of(self._spark, values)
 
     # ------------------------------------------------------------------ partial matches
 
@@ -329,25 +332,25 @@ class _OperatorPart:
 
     def typed_keys(self, keys: DataFrame) -> DataFrame:
         """Those of the *keys* whose values can be converted to the types of the key columns, once each."""
-        columns = [value.alias(name) for name, value in self._converted(keys.columns).items()]
-        return keys.where(self.has_types(keys.columns)).select(columns).distinct().localCheckpoint()
+        columns = [value.alias(name) for name, value in self._converted(keys, keys.columns).items()]
+        return keys.where(self.has_types(keys, keys.columns)).select(columns).distinct().localCheckpoint()
 
-    def has_types(self, columns: Sequence[str]) -> Column:
-        """Whether the values of a key can be converted."""
-        return reduce(
-            and_, (value.isNotNull() | _column(name).isNull() for name, value in self._converted(columns).items())
-        )
+    def has_types(self, keys: DataFrame, columns: Sequence[str]) -> Column:
+        """Whether the values of a key can be converted, without being rounded or truncated."""
+        converted = self._converted(keys, columns)
+        return reduce(and_, (value.isNotNull() | _column(name).isNull() for name, value in converted.items()))
 
     def check_value(self, keys: DataFrame) -> None:
         """:raises StateError: a value of the *keys* cannot be converted"""
         types = self._key_types(keys.columns)
         for name in keys.columns:
-            if not keys.where(~self.has_types([name])).isEmpty():
-                raise StateError(f'a value of the key column "{name}" is not a {types[name].simpleString()}')
+            unfit = keys.where(~self.has_types(keys, [name])).select(_column(name)).first()
+            if unfit is not None:
+                raise _not_of_type(name, unfit[0], types[name])
 
-    def _converted(self, columns: Sequence[str]) -> dict[str, Column]:
+    def _converted(self, keys: DataFrame, columns: Sequence[str]) -> dict[str, Column]:
         types = self._key_types(columns)
-        return {name: _column(name).try_cast(types[name]) for name in columns}
+        return {name: exact(_column(name), keys.schema[name].dataType, types[name]) for name in columns}
 
     @property
     def _key_names(self) -> list[str]:
@@ -375,12 +378,20 @@ class _OperatorPart:
         typed = _typed(entries, plain_type(self.states.fields.field(table).type.value_type), state)
         if not self.definition.keys.names:
             return typed.withColumn(THE_KEY, F.struct(*(F.lit(0).cast("byte").alias(f.name) for f in fields)))
-        of_struct = "key" in entries.columns and entries.schema["key"].dataType.typeName() == "struct"
-        if not of_struct:
+        given = entries.schema["key"].dataType if "key" in entries.columns else None
+        of_struct = isinstance(given, T.StructType)
+        if not isinstance(given, T.StructType):
             _check_columns(entries, self._key_names)
-        parts = [F.col("key").getField(n) if of_struct else F.col(quoted_name(n)) for n in self._key_names]
-        types = [f.dataType for f in spark_schema(fields).fields]
-        key = [part.cast(t).alias(f.name) for part, t, f in zip(parts, types, fields, strict=True)]
+            given = entries.schema
+        parts = [F.col("key").getField(n) if of_struct else _column(n) for n in self._key_names]
+        key = []
+        for part, name, f in zip(parts, self._key_names, spark_schema(fields).fields, strict=True):
+            if name not in given.names:
+                raise StateError(f'the column "key" has no field "{name}"', f"Fields: {', '.join(given.names)}")
+            key.append(exact(part, given[name].dataType, f.dataType).alias(f.name))
+            unfit = entries.where(part.isNotNull() & key[-1].isNull()).select(part).first()
+            if unfit is not None:
+                raise _not_of_type(name, unfit[0], f.dataType)
         return typed.withColumn(THE_KEY, F.struct(*key))
 
     def joined(self, table: str, entries: DataFrame, soon: int, rows: DataFrame) -> DataFrame:
@@ -492,9 +503,35 @@ def _with_keys(parts: Sequence[_OperatorPart], columns: Sequence[str]) -> list[_
 
 def _check_values(parts: Sequence[_OperatorPart], keys: DataFrame) -> None:
     """:raises StateError: the values of a key can be converted in none of the operators"""
-    unfit = keys.where(~reduce(or_, (part.has_types(keys.columns) for part in parts)))
+    unfit = keys.where(~reduce(or_, (part.has_types(keys, keys.columns) for part in parts)))
     if not unfit.isEmpty():
         parts[0].check_value(unfit)
+
+
+def _not_of_type(name: str, value: Any, wanted: T.DataType) -> StateError:
+    return StateError(
+        f'a value of the key column "{name}" is not a {wanted.simpleString()}',
+        f"{shown(value)} would be rounded, truncated, or is of another kind. Nothing was written.",
+        "give the value as the key has it",
+    )
+
+
+def _frame_of(spark: SparkSession, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """:raises StateError: the values of a column have several types, or one that Spark does not know"""
+    names = list(keys[0])
+    for name in names:
+        types = {type(each[name]).__name__ for each in keys if each[name] is not None}
+        if len(types) > 1:
+            what = f'the values of the key column "{name}" have several types: {", ".join(sorted(types))}'
+            raise StateError(what, hint="give all of them the type of the column")
+    known = [name for name in names if any(each[name] is not None for each in keys)]
+    if not known:
+        return spark.range(1).select(*(F.lit(None).cast("string").alias(name) for name in names))
+    try:
+        frame = spark.createDataFrame([tuple(each[name] for name in known) for each in keys], known)
+    except (PySparkException, ValueError, TypeError, OverflowError) as error:
+        raise StateError("the keys cannot be read", str(error)) from error
+    return frame.select(*(_column(n) if n in known else F.lit(None).cast("string").alias(n) for n in names))
 
 
 def _column(name: str) -> Column:
