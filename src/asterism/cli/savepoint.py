@@ -113,13 +113,13 @@ def restore(
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest without the definition of the state.")
 def show(savepoint: str, as_json: bool) -> None:
     """Show what SAVEPOINT contains. Every program that reads Parquet can read its rows."""
-    from asterism.files.file_systems import opened, read_whole
-    from asterism.savepoints.manifest import MANIFEST, Manifest, no_savepoint
+    from asterism.files.file_systems import opened, read_text
+    from asterism.savepoints.manifest import MANIFEST, MAX_SIZE, Manifest, no_savepoint
 
     with errors_explained():
         files, path = opened(savepoint.rstrip("/"))
         try:
-            text = read_whole(files, f"{path}/{MANIFEST}").decode()
+            text = read_text(files, f"{path}/{MANIFEST}", MAX_SIZE)
         except FileNotFoundError:
             raise no_savepoint(savepoint) from None
         Manifest.from_json(text, savepoint)
@@ -188,9 +188,10 @@ def _show(text: str) -> None:
     document: dict[str, Any] = json.loads(text)
     operator, query = document["operator"], document["query"]
     kind = "no state" if operator is None else operator["kind"]
+    versions = one_line(f"Asterism {document['asterism']}, Spark {document['spark']}", _WIDTH)
     click.echo(
         f"{kind} after micro-batch {query['batch_id']}, of {document['created']}: {document['key_groups']} key groups, "
-        f"{document['tasks']} tasks; Asterism {document['asterism']}, Spark {document['spark']}"
+        f"{document['tasks']} tasks; {versions}"
     )
     for name, count in document["counts"].items():
         click.echo(f"{name}: {count:,} rows")

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from pyarrow import fs
 
+from asterism.errors import StateError
 from asterism.files.durable_files import make_folder, replace_file
 from asterism.files.hadoop import hadoop_files
 
@@ -161,6 +162,22 @@ def read_whole(files: fs.FileSystem, path: str) -> bytes:
         except OSError:
             time.sleep(seconds)
     return _read(files, path)
+
+
+def read_text(files: fs.FileSystem, path: str, most: int | None = None) -> str:
+    """The content of a file as text.
+
+    :param most: its maximum size in bytes
+    :raises FileNotFoundError: there is no file
+    :raises StateError: it is larger, or not text
+    """
+    size = 0 if most is None else files.get_file_info(path).size
+    if most is not None and size is not None and size > most:
+        raise StateError(f"the file {path} has {size:,} bytes, at most {most:,} are read")
+    try:
+        return read_whole(files, path).decode()
+    except UnicodeDecodeError as error:
+        raise StateError(f"the file {path} is not text", str(error)) from None
 
 
 def _read(files: fs.FileSystem, path: str) -> bytes:

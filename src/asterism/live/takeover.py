@@ -22,11 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from asterism.arguments import expect, shown
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StateError
+from asterism.files.file_systems import read_text
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord, is_live_folder
 from asterism.operators.evolution import FIXED
 from asterism.operators.row_hashes import row_hashes
@@ -61,6 +63,7 @@ from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import (
     INCOMPLETE,
     MANIFEST,
+    MAX_SIZE,
     ROWS,
     SEAM,
     Manifest,
@@ -72,7 +75,8 @@ from asterism.savepoints.manifest import (
 from asterism.savepoints.nested import as_table, sizes_of
 from asterism.savepoints.offset_log import is_control, offsets_of_log
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped_table
-from asterism.savepoints.rule_sets import RULES, RuleSets
+from asterism.savepoints.rule_sets import MAX_RULES_SIZE, RULES, RuleSets
+from asterism.savepoints.stored_tables import check_tables
 
 _POSITIONS = "positions"
 _ZONE = re.compile(r"tz=([^\],]+)\]")
@@ -136,17 +140,22 @@ def restore_live_savepoint(
     source, place = _path(savepoint, "savepoint"), _path(folder, "folder")
     if not (source / MANIFEST).is_file():
         raise no_savepoint(str(source))
-    manifest = Manifest.from_json((source / MANIFEST).read_text(encoding="utf-8"), str(source))
+    manifest = Manifest.from_json(_text(source / MANIFEST, MAX_SIZE), str(source))
     if manifest.upstream:
         raise StateError(
             f"the savepoint {source} has {1 + len(manifest.upstream)} operators, and a live engine has one",
             hint="a query on Spark: restore_savepoint(...)",
         )
-    seam = json.loads((source / SEAM).read_text(encoding="utf-8")) if (source / SEAM).is_file() else {}
-    rules = RuleSets.from_json((source / RULES).read_text("utf-8"), str(source)) if (source / RULES).is_file() else None
+    seam = _seam(source / SEAM) if (source / SEAM).is_file() else {}
+    has_rules = (source / RULES).is_file()
+    rules = RuleSets.from_json(_text(source / RULES, MAX_RULES_SIZE), str(source)) if has_rules else None
     if manifest.summary is None and rules is None:
         raise StateError(f"the query of the savepoint {source} had no state")
-    pages = _pages(source, manifest, rules)
+    check_tables(fs.LocalFileSystem(), str(source), str(source), manifest, rules)
+    try:
+        pages = _pages(source, manifest, rules)
+    except (LookupError, TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise StateError(f"the savepoint {source} cannot be read", f"{type(error).__name__}: {error}") from None
     snapshots = SnapshotFolder(place)
     try:
         if snapshots.read()[0] is not None:
@@ -299,6 +308,20 @@ def _write_parquet(place: Path, schema: pa.Schema, tables: Iterator[pa.Table]) -
 
 
 # ---------------------------------------------------------------------- an engine from a savepoint
+
+
+def _text(file: Path, most: int) -> str:
+    return read_text(fs.LocalFileSystem(), str(file), most)
+
+
+def _seam(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(_text(file, MAX_SIZE))
+        if not isinstance(document.get(_POSITIONS, {}), dict):
+            raise ValueError(f"{_POSITIONS} is not an object")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise StateError(f"the file {file} cannot be read", str(error)) from None
+    return dict(document)
 
 
 def _pages(source: Path, manifest: Manifest, rules: RuleSets | None) -> dict[int, Any]:

@@ -22,6 +22,7 @@ from asterism.operators.state.group_header import NO_PAGE, GroupHeader
 from asterism.operators.state.page_numbers import (
     BROADCAST_PAGE,
     DEFINITION_PAGE,
+    MAX_PAGES,
     SETS_PAGE,
     PageKind,
     page_number,
@@ -189,6 +190,7 @@ class Summary:
 
     @classmethod
     def from_dict(cls, definition: StateDefinition, document: Mapping[str, Any]) -> Summary:
+        """:raises ValueError: a number is not one"""
         names = list(definition.inputs)
         inputs = [document["inputs"][name] for name in names]
         partitions = {
@@ -200,6 +202,14 @@ class Summary:
             )
             for name, part in document["partitions"].items()
         }
+        pages = document["pages"]
+        if pages is not None and (type(pages) is not int or not 1 <= pages <= MAX_PAGES):
+            raise ValueError(f"pages is {pages!r:.40}, not an integer from 1 to {MAX_PAGES:,}")
+        times = [document["watermark"], *(part[name] for part in inputs for name in ("watermark", "last_activity"))]
+        if any(type(time) is not int or not -(2**63) <= time < 2**63 for time in times):
+            raise ValueError("a watermark is not a number of microseconds")
+        if any(not len(each.names) == len(each.watermarks) == len(each.last_activity) for each in partitions.values()):
+            raise ValueError("the partitions of an input have not the same number of watermarks")
         return cls(
             definition,
             bytes.fromhex(document["fingerprint"]),

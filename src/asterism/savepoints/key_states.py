@@ -44,6 +44,7 @@ from asterism.savepoints.nested import (
     unlisted,
     without,
 )
+from asterism.savepoints.references import check_below, check_matches, check_nodes, check_progress, check_sizes
 from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
@@ -182,13 +183,19 @@ class PatternStates(KeyStates):
 
     def _page(self, keys: pa.Table, state: State) -> Page:
         events, _ = unlisted(state[EVENTS])
-        event_at, node_at = (offsets_of(sizes_of(state[name]))[:-1] for name in (EVENTS, self.NODES))
+        counts = event_counts, node_counts = sizes_of(state[EVENTS]), sizes_of(state[self.NODES])
+        event_at, node_at = (offsets_of(sizes)[:-1] for sizes in counts)
         nodes, of_nodes = numbers_in(state[self.NODES])
+        details = self.definition.details
+        check_nodes(nodes, of_nodes, event_counts, node_counts, len(details["stages"]))
         nodes[:, 0] += event_at[of_nodes]
         nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
         parts: list[Ints] = []
         for name in (self.PARTIAL, self.WAITING):
             rows, of_rows = numbers_in(state[name])
+            check_matches(rows[:, :2], of_rows, event_counts, node_counts)
+            if name == self.PARTIAL:
+                check_below("state", rows[:, 2], len(details["states"]))
             refers = rows[:, 1] >= 0
             rows[refers, 0] += event_at[of_rows[refers]]
             rows[refers, 1] += node_at[of_rows[refers]]
@@ -300,6 +307,10 @@ class RowPatternStates(KeyStates):
 
     def written(self, keys: pa.Table, state: State) -> bytes:
         progress = as_table(state[self.PROGRESS])
+        sizes = sizes_of(state[ROWS])
+        check_sizes("rows", _ints(one_chunk(progress.column("p:rows"))), sizes)
+        for name in ("next_start", "covered"):
+            check_progress(name, _ints(one_chunk(progress.column(f"p:{name}"))), sizes)
         whole = pa.table([*keys.columns, *progress.columns], schema=self.definition.tables[KEYS_TABLE])
         return tables_to_bytes([whole, cast_table(unlisted(state[ROWS])[0], self.rows)])
 
@@ -455,6 +466,8 @@ class WindowsStates(KeyStates):
             PANES: _with_keys(keys, of_panes, fixed, schemas[PANES]),
         }
         if self.has_rows:
+            sizes = sizes_of(one_chunk(panes.column(self.ELEMENTS)))
+            check_sizes("count", _ints(one_chunk(panes.column("count"))), sizes)
             tables["rows"] = cast_table(unlisted(one_chunk(panes.column(self.ELEMENTS)))[0], schemas["rows"])
         if FUNCTION_KEYS in schemas:
             counts = [sizes_of(state[name]) for name in self.by_key]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from asterism.columns.time import BEFORE_TIME
-from asterism.errors import NewerStateError, StateError
+from asterism.errors import AsterismError, NewerStateError, StateError
+from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.key_groups import Summary
-from asterism.savepoints.offset_log import watermark_in
+from asterism.savepoints.offset_log import watermark_in, with_key_groups
 
 FORMAT = 2
 """Rises when a savepoint of this release could not be restored by an earlier one."""
@@ -26,6 +28,11 @@ INCOMPLETE = "incomplete.json"
 """The file of a folder in which a savepoint is being written, or was not written to its end."""
 ROWS = "keys"
 """The folder of the state by key. Those of waiting events and broadcast state have the names of inputs and states in them."""
+MAX_SIZE = 2**26
+"""The maximum size of a manifest and of what is in it, in bytes. The positions of sources are most of it."""
+_MAX_TASKS = 2**20
+_MAX_NUMBER = 2**62
+_FOLDER, _TABLE = re.compile(r"operator-[1-9]\d{0,3}"), re.compile(r"keys|(waiting|broadcast)_[A-Za-z0-9_]+")
 _NO_SAVEPOINT = "name the folder that `asterism savepoint create` has written"
 
 
@@ -74,11 +81,11 @@ class UpstreamOperator:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> UpstreamOperator:
         return cls(
-            document["folder"],
-            document["time_mode"],
-            int(document["key_groups"]),
+            _matching(_FOLDER, "folder", document["folder"]),
+            _text("time_mode", document["time_mode"]),
+            _number("key_groups", document["key_groups"], 1, MAX_KEY_GROUPS),
             _summary_of(document["operator"]),
-            document["counts"],
+            _counts(document["counts"]),
         )
 
 
@@ -94,6 +101,57 @@ def _summary_of(operator: Mapping[str, Any] | None) -> Summary | None:
     if operator is None:
         return None
     return Summary.from_dict(StateDefinition.from_bytes(base64.b64decode(operator["definition"])), operator)
+
+
+def _number(name: str, value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.40}, not an integer from {least:,} to {most:,}")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{name} is {value!r:.40}, not a string")
+    return value
+
+
+def _matching(pattern: re.Pattern[str], name: str, value: Any) -> str:
+    if not pattern.fullmatch(_text(name, value)):
+        raise ValueError(f"{name} is {value!r:.60}, which create does not write")
+    return value  # type: ignore[no-any-return]
+
+
+def _counts(counts: Any) -> dict[str, int]:
+    """How many rows the tables have. Their names are those of folders, so they must not lead to another place."""
+    return {
+        _matching(_TABLE, "counts", name): _number(f"counts of {name}", count, 0, _MAX_NUMBER)
+        for name, count in dict(counts).items()
+    }
+
+
+def _lines(name: str, lines: Any) -> str:
+    return "\n".join(_text(name, line) for line in list(lines))
+
+
+def _position_of(query: Mapping[str, Any]) -> QueryPosition:
+    """:raises ValueError: it is no position, or the logs of Spark in it are not those of a known version"""
+    planned = None if query["planned"] is None else _lines("planned", query["planned"])
+    offsets, commit = (_lines(name, query[name]) for name in ("offsets", "commit"))
+    try:
+        watermark_in(commit)
+        for log in (offsets, planned):
+            if log:
+                with_key_groups(log, 1)
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"the logs of Spark cannot be read: {error}") from None
+    return QueryPosition(
+        _text("id", query["id"]),
+        _number("batch_id", query["batch_id"], -1, _MAX_NUMBER),
+        _number("batches", query["batches"], 0, _MAX_NUMBER),
+        offsets,
+        commit,
+        planned,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,33 +250,34 @@ class Manifest:
         :raises StateError: it is not a manifest, or that of a later release
         """
         try:
+            if len(text) > MAX_SIZE:
+                raise ValueError(f"it is larger than {MAX_SIZE:,} bytes")
             document = json.loads(text)
-            if document["format"] > FORMAT:
+            if _number("format", document["format"], 1, _MAX_NUMBER) > FORMAT:
                 raise NewerStateError(
                     f"the savepoint has the format {document['format']}, but this release reads only up to {FORMAT}",
                     place,
                     f"restore it with Asterism {document.get('asterism')} or later",
                 )
-            query, summary = document["query"], _summary_of(document["operator"])
-            planned = None if query["planned"] is None else "\n".join(query["planned"])
-            offsets, commit = ("\n".join(query[name]) for name in ("offsets", "commit"))
-            position = QueryPosition(
-                query["id"], int(query["batch_id"]), int(query["batches"]), offsets, commit, planned
-            )
-            return cls(
-                document["asterism"],
-                document["spark"],
-                document["created"],
-                position,
-                document["time_mode"],
-                int(document["key_groups"]),
-                int(document["tasks"]),
-                summary,
-                document["counts"],
+            manifest = cls(
+                _text("asterism", document["asterism"]),
+                _text("spark", document["spark"]),
+                _text("created", document["created"]),
+                _position_of(document["query"]),
+                _text("time_mode", document["time_mode"]),
+                _number("key_groups", document["key_groups"], 1, MAX_KEY_GROUPS),
+                _number("tasks", document["tasks"], 1, _MAX_TASKS),
+                _summary_of(document["operator"]),
+                _counts(document["counts"]),
                 tuple(map(UpstreamOperator.from_dict, document.get("upstream", ()))),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StateError(f"there is no savepoint in {place}", f"{MANIFEST}: {error}", _NO_SAVEPOINT) from None
+            _number("created", manifest.written_at, -_MAX_NUMBER, _MAX_NUMBER)
+        except NewerStateError as error:
+            raise NewerStateError(error.message, error.detail or place, error.hint) from None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, AsterismError) as error:
+            what = f"{error.message}: {error.detail}" if isinstance(error, AsterismError) else str(error)
+            raise StateError(f"there is no savepoint in {place}", f"{MANIFEST}: {what}", _NO_SAVEPOINT) from None
+        return manifest
 
 
 def no_savepoint(place: str) -> StateError:

@@ -26,6 +26,8 @@ from asterism.rules.sets.sets import Entries, Entry
 
 RULES = "rules.json"
 """The file of a savepoint, beside its manifest."""
+MAX_RULES_SIZE = 2**30
+"""The maximum size of this file, in bytes."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from asterism.savepoints.key_states import (
     structs_of,
 )
 from asterism.savepoints.nested import as_structs, as_table, list_of_rows, listed, sizes_of, unlisted
+from asterism.savepoints.references import check_matches, check_nodes, check_progress
 from asterism.savepoints.rule_sets import RuleSets
 
 _RULE = pa.schema([("id", pa.string()), ("version", pa.int64()), ("since", pa.int64())])
@@ -54,6 +55,8 @@ _SUPPRESSED = pa.schema([*_RULE, ("last", pa.int64()), ("suppressed", pa.int64()
 _INTERNAL = ("key", "time", "position")
 """The columns of the rows of a clause beside those of events: the last words of their names."""
 _CLAUSES = 1_000
+_ANY_STAGE = 2**31
+"""The stages of rules are not known without their patterns."""
 
 
 class RuleStates(KeyStates):
@@ -237,15 +240,19 @@ class RuleStates(KeyStates):
         names, entries = _numbered(rules)
         rule_at = offsets_of(sizes_of(state[self.RULES]))[:-1]
         events, _ = unlisted(state[EVENTS])
-        event_at, node_at = (offsets_of(sizes_of(state[name]))[:-1] for name in (EVENTS, self.NODES))
+        counts = event_counts, node_counts = sizes_of(state[EVENTS]), sizes_of(state[self.NODES])
+        event_at, node_at = (offsets_of(sizes)[:-1] for sizes in counts)
         nodes, of_nodes = numbers_in(state[self.NODES])
+        check_nodes(nodes, of_nodes, event_counts, node_counts, _ANY_STAGE)
         nodes[:, 0] += event_at[of_nodes]
         nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
         parts: list[Ints] = []
         for name in (self.PARTIAL, self.WAITING, self.TIMERS):
             rows, of_rows = numbers_in(state[name])
+            check_progress("rule", rows[:, 0], sizes_of(state[self.RULES])[of_rows] - 1)
             page_keys = rule_at[of_rows] + rows[:, 0]
             if name != self.TIMERS:
+                check_matches(rows[:, 1:3], of_rows, event_counts, node_counts)
                 refers = rows[:, 2] >= 0
                 rows[refers, 1] += event_at[of_rows[refers]]
                 rows[refers, 2] += node_at[of_rows[refers]]

@@ -25,6 +25,8 @@ KEYS_TABLE = "keys"
 """The first table of a page."""
 
 
+_MAX_SIZE = 2**26
+"""The maximum size of a definition without compression, in bytes."""
 UNKNOWN_COLUMNS = pa.schema([])
 """With this schema, the rows of a table can be counted, but not read."""
 
@@ -71,7 +73,11 @@ class StateDefinition:
         """:raises StateError: it was written by a later release, or by something else"""
         layout_of(value, Record.DEFINITION)
         try:
-            document = json.loads(zlib.decompress(value[BODY:]))
+            stream = zlib.decompressobj()
+            text = stream.decompress(value[BODY:], _MAX_SIZE)
+            if not stream.eof:
+                raise ValueError(f"it is truncated, or larger than {_MAX_SIZE:,} bytes")
+            document = json.loads(text)
             return cls(
                 OperatorKind(document["kind"]),
                 _schema_of(document["keys"]),
@@ -79,7 +85,15 @@ class StateDefinition:
                 {name: _schema_of(text) for name, text in document["inputs"].items()},
                 document["details"],
             )
-        except (zlib.error, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        except (
+            zlib.error,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            pa.ArrowException,
+        ) as error:
             raise StateError("the definition of the state in the checkpoint cannot be read", str(error)) from None
 
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from asterism.files.file_systems import opened, read_whole, replace_whole
+from asterism.files.file_systems import opened, read_text, read_whole, replace_whole
 from asterism.spark.session.settings import hadoop_settings, resolved
+
+_CHUNK = 2**24
+"""How much of a file is copied at once, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,14 @@ class StoredFolder:
         """The names that are numbers, as those of Spark's logs."""
         return sorted(int(name) for name in self.names() if name.isdigit())
 
-    def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+    def read(self, name: str, most: int | None = None) -> str | None:
+        """The text of a file; None: there is none.
+
+        :param most: its maximum size in bytes
+        :raises StateError: it is larger, or not text
+        """
         try:
-            return read_whole(self.files, f"{self.path}/{name}").decode()
+            return read_text(self.files, f"{self.path}/{name}", most)
         except FileNotFoundError:
             return None
 
@@ -67,10 +74,13 @@ class StoredFolder:
             if info.type is fs.FileType.File and not info.base_name.endswith(".crc"):
                 below = info.path[info.path.index(self.path.lstrip("/")) + len(self.path.lstrip("/")) + 1 :]
                 parent, _, name = f"{other.path}/{below}".rpartition("/")
-                content = read_whole(self.files, info.path)
                 other.files.create_dir(parent, recursive=True)
-                with other.files.open_output_stream(f"{parent}/{name}") as file:
-                    file.write(content)
+                with (
+                    self.files.open_input_stream(info.path) as source,
+                    other.files.open_output_stream(f"{parent}/{name}") as file,
+                ):
+                    while content := source.read(_CHUNK):
+                        file.write(content)
 
     def texts(self) -> Iterator[str]:
         """The contents of all files below this folder; what is not text is replaced."""

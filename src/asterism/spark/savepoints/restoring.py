@@ -48,6 +48,7 @@ from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import (
     INCOMPLETE,
     MANIFEST,
+    MAX_SIZE,
     ROWS,
     SEAM,
     Manifest,
@@ -58,7 +59,8 @@ from asterism.savepoints.manifest import (
 )
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped_table
-from asterism.savepoints.rule_sets import RULES, RuleSets
+from asterism.savepoints.rule_sets import MAX_RULES_SIZE, RULES, RuleSets
+from asterism.savepoints.stored_tables import check_tables
 from asterism.spark import RESULTS
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.host import EVENT_TIME, NO_TIMER, NOW, PROCESSING_TIME, OperatorHost
@@ -178,7 +180,7 @@ class StoredOperator:
 
     @classmethod
     def of(cls, folder: StoredFolder, part: Manifest | UpstreamOperator) -> StoredOperator:
-        rules = folder.read(RULES)
+        rules = folder.read(RULES, MAX_RULES_SIZE)
         return cls(folder, part, None if rules is None else RuleSets.from_json(rules, folder.location))
 
     @property
@@ -232,13 +234,17 @@ class StoredSavepoint:
 
     @classmethod
     def of(cls, folder: StoredFolder) -> StoredSavepoint:
-        """:raises StateError: there is no savepoint in the folder"""
-        text = folder.read(MANIFEST)
+        """:raises StateError: there is no savepoint in the folder, or its tables are not as its manifest says"""
+        text = folder.read(MANIFEST, MAX_SIZE)
         if text is None:
             raise no_savepoint(folder.location)
         manifest = Manifest.from_json(text, folder.location)
         upstream = [StoredOperator.of(folder / operator.folder, operator) for operator in manifest.upstream]
-        return cls(folder, manifest, [StoredOperator.of(folder, manifest), *upstream])
+        stored = cls(folder, manifest, [StoredOperator.of(folder, manifest), *upstream])
+        for operator in stored.operators:
+            place = operator.folder
+            check_tables(place.files, place.path, place.location, operator.part, operator.rules)
+        return stored
 
     def place_of(self, number: int, target: StoredFolder) -> StoredFolder:
         """The folder of the tables of an operator in another savepoint of the same query."""

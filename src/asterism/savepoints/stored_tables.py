@@ -1,0 +1,117 @@
+"""Whether the tables of a savepoint are as its manifest says, before any of their rows are read.
+
+Only the ends of the Parquet files are read, whatever their size: how many rows they have, in which columns, and how large a part
+of them becomes in memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from asterism.errors import StateError
+from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, broadcast_tables, rows_schema
+from asterism.savepoints.kinds import key_states
+from asterism.savepoints.manifest import ROWS, Manifest, UpstreamOperator, folder_of_broadcast, folder_of_waiting
+from asterism.savepoints.rule_sets import RuleSets
+
+MAX_PART = 2**31
+"""The maximum size of a row group of a Parquet file without compression, in bytes, and of the values of a column in it. Those of
+Spark have 128 MiB, or one row.
+"""
+_MAX_FOOTER, _TAIL = 2**26, 8
+_THREADS = 8
+_AGAIN = "create the savepoint again, or copy all of its files"
+
+
+def check_tables(
+    files: fs.FileSystem, path: str, location: str, part: Manifest | UpstreamOperator, rules: RuleSets | None
+) -> None:
+    """
+    :param path, location: the folder of the tables of an operator, in *files* and for messages
+    :raises StateError: a table is not there, is damaged, or has other rows or columns than the manifest says
+    """
+    columns = _columns_of(location, part, rules)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for name, count in part.counts.items():
+            places = [] if count == 0 else _files_in(files, f"{path}/{name}")
+            wanted = columns.get(name, ())
+            rows = sum(threads.map(lambda place, wanted=wanted: _rows_of(files, place, wanted), places))
+            if rows != count:
+                raise StateError(
+                    f"the savepoint {location} is not complete",
+                    f"{name} has {rows:,} rows in {len(places):,} files, and the manifest says {count:,}.",
+                    _AGAIN,
+                )
+
+
+def _columns_of(location: str, part: Manifest | UpstreamOperator, rules: RuleSets | None) -> dict[str, Sequence[str]]:
+    """The columns that each table needs."""
+    if part.summary is None:
+        return {}
+    definition = part.summary.definition
+    try:
+        columns = {ROWS: [*rows_schema(key_states(definition, rules)).names, KEY_HASH]}
+        tables = {folder_of_waiting(name): schema for name, schema in definition.inputs.items()}
+        columns |= {name: [KEY_GROUP, POSITION, *schema.names] for name, schema in tables.items()}
+        tables = {folder_of_broadcast(name): schema for name, schema in broadcast_tables(definition).items()}
+        return columns | {name: [POSITION, *schema.names] for name, schema in tables.items()}
+    except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise StateError(
+            f"the savepoint {location} cannot be read",
+            f"Its definition is not that of {definition.kind.value}: {type(error).__name__} {error}",
+            _AGAIN,
+        ) from None
+
+
+def _files_in(files: fs.FileSystem, path: str) -> list[str]:
+    """The files that Spark and others read as those of a table."""
+    infos = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return [info.path for info in infos if info.type is fs.FileType.File and info.base_name[0] not in "._"]
+
+
+def _rows_of(files: fs.FileSystem, path: str, columns: Sequence[str]) -> int:
+    try:
+        metadata, schema = _footer(files, path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _damaged(path, str(error)) from None
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise _damaged(path, f'it has no column "{missing[0]}", but: {", ".join(schema.names)}')
+    for problem in _problems(metadata):
+        raise _damaged(path, problem)
+    return int(metadata.num_rows)
+
+
+def _footer(files: fs.FileSystem, path: str) -> tuple[Any, pa.Schema]:
+    with files.open_input_file(path) as file:
+        size = file.size()
+        if size < 3 * _TAIL // 2:
+            raise ValueError(f"it has {size} bytes")
+        file.seek(size - _TAIL)
+        length, magic = struct.unpack("<I4s", file.read(_TAIL))
+        if magic != b"PAR1" or length > min(size - _TAIL, _MAX_FOOTER):
+            raise ValueError("it does not end as a Parquet file does")
+        opened = pq.ParquetFile(file)
+        return opened.metadata, opened.schema_arrow
+
+
+def _problems(metadata: Any) -> Iterator[str]:
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        size = group.total_byte_size
+        if not 0 <= size <= MAX_PART:
+            yield f"its row group {number} has {size:,} bytes without compression, at most {MAX_PART:,} are read at once"
+        values = max((group.column(place).num_values for place in range(group.num_columns)), default=0)
+        if not 0 <= values <= MAX_PART:
+            yield f"a column of its row group {number} has {values:,} values, at most {MAX_PART:,} are read at once"
+
+
+def _damaged(path: str, problem: str) -> StateError:
+    return StateError("a file of the savepoint cannot be read", f"{path}: {problem}", _AGAIN)
