@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asterism.changes.plan import DROPPED, PlanPart, plan_of
 from asterism.errors import CheckpointMismatchError, StateError
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.rules.matching.changed_searches import SEARCHES
 from asterism.savepoints.changes.clauses import ClauseChange
 from asterism.testing import RowPatternHarness
 from tests.savepoints.regrouping import continue_with
 
 EVENTS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("uv")), min_size=4, max_size=24)
+FEW = "FIRST(A.value) AS first, COUNT(*) AS n"
 COLUMNS = "key STRING, ts TIMESTAMP, kind STRING, value BIGINT, other BIGINT"
 
 
@@ -88,13 +92,45 @@ def first_undecided(run: RowPatternHarness) -> dict[str, int]:
 
 
 def test_rows_that_lack_a_column_are_dropped() -> None:
-    few = "FIRST(A.value) AS first, COUNT(*) AS n"
-    old = clause(measures=few).send("u.a1@1s u.b2@2s v.d3@3s |")
-    changed(old, new := clause(measures=few, define="A AS kind = 'a', B AS other = 1, C AS kind = 'c'"))
+    old = clause(measures=FEW).send("u.a1@1s u.b2@2s v.d3@3s |")
+    changed(old, new := clause(measures=FEW, define="A AS kind = 'a', B AS other = 1, C AS kind = 'c'"))
     assert new.send("u.c4@4s").end().rows("matches") == []
-    old = clause(measures=few).send("u.a1@1s u.b2@2s v.d3@3s |")
-    changed(old, new := clause("A B+ C?", measures=few))  # with the conditions as they were
+    old = clause(measures=FEW).send("u.a1@1s u.b2@2s v.d3@3s |")
+    changed(old, new := clause("A B+ C?", measures=FEW))  # with the conditions as they were
     assert new.send("u.c4@4s").end().rows("matches") == [{"key": "u", "first": 1, "n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("new", "reads"),
+    [
+        (
+            lambda: clause(measures=FEW, define="A AS kind = 'a', B AS other = 1, C AS kind = 'c'"),
+            ["the condition of B"],
+        ),
+        (
+            lambda: clause(measures=FEW, define="A AS kind = 'a', B AS other > value, C AS kind = 'c' AND other < 3"),
+            ["the condition of B", "the condition of C", 'the condition of C reads "kind"'],
+        ),
+        (lambda: clause(measures=f"{FEW}, MAX(B.other) AS most"), ["the measure most"]),
+        (
+            lambda: clause(measures=FEW, define="A AS kind = 'a', B AS kind = 'b', C AS other > FIRST(A.value)"),
+            ["the condition of C"],
+        ),
+    ],
+)
+def test_a_plan_says_before_which_conditions_lack_a_column(new: Any, reads: list[str]) -> None:
+    """By variable, and how many keys are lost by it."""
+    old = clause(measures=FEW).send("u.a1@1s u.b2@2s v.d3@3s |")
+    definition = StateDefinition.from_bytes(old.stores[0].pages[DEFINITION_PAGE])
+    change = ClauseChange(definition, new().operator)
+    reason = "rows were stored without columns that are needed: " + "; ".join(
+        r if '"' in r else f'{r} reads "other"' for r in reads
+    )
+    value, counts = change._searches.page(old.stores[0].pages[0], change.new.tables)
+    assert value is None
+    assert counts == {PlanPart(SEARCHES, "", "", DROPPED, reason): 1}
+    with pytest.raises(StateError, match=reads[-1]):
+        plan_of([counts]).check(allow_dropped=False)
 
 
 def test_what_a_clause_cannot_change() -> None:

@@ -207,6 +207,18 @@ class RowExpressions:
         texts = self.values.texts
         return {self.schema.names[column] for number in numbers for column in columns_of(texts[number])}
 
+    def columns_of_leaves(self, leaves: Iterable[Leaf]) -> set[str]:
+        """The columns that the leaves of an expression read. Of aggregates, those of all over the same rows."""
+        names: set[str] = set()
+        for leaf in leaves:
+            if isinstance(leaf, RowValue):
+                names |= self.columns_of([leaf.number])
+            elif isinstance(leaf, AggregateValue):
+                names |= set(self.calls[leaf.variable].read)
+                plain = self.plain_aggregates.get((leaf.variable, leaf.number))
+                names |= set() if plain is None or plain.number is None else self.columns_of([plain.number])
+        return names
+
     @property
     def read(self) -> set[str]:
         """The columns that any of the expressions reads."""

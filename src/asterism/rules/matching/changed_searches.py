@@ -29,6 +29,7 @@ from asterism.row_patterns.stored_searches import ROWS
 
 SEARCHES, DECIDED = "keys whose search waits", "keys without undecided rows"
 _REACH = "the number of earlier rows that PREV() reads"
+_SHOWN = 5
 AGAIN = "the search begins again at the first undecided row"
 
 
@@ -73,15 +74,36 @@ class SearchesChange:
         return made, +counts
 
     def lacking(self, stored: Sequence[str]) -> str | None:
-        """Why rows with these columns cannot be searched with the new clause; None: they can."""
-        current_row, known = self._operator.current_row, self._known
+        """Why rows with these columns cannot be searched with the new clause, by variables and measures; None: they can."""
+        bits = self._operator.current_row.columns
         needed = [name[2:] for name in self._operator.row_schema.names if name != WORDS]
-        for bit, columns in enumerate(current_row.columns):
-            needed += [] if bit in known or bit in self._judged else columns
-        missing = next((name for name in needed if f"e:{name}" not in stored), None)
-        return (
-            None if missing is None else f'the new clause reads the column "{missing}", without which rows were stored'
-        )
+        needed += chain.from_iterable(columns for bit, columns in enumerate(bits) if not self._is_known(bit))
+        missing = [name for name in dict.fromkeys(needed) if f"e:{name}" not in stored]
+        if not missing:
+            return None
+        reads = [f'{reader} reads "{name}"' for name in missing for reader in self._readers(name)]
+        more = [f"and {len(reads) - _SHOWN} more"] if len(reads) > _SHOWN else []
+        return f"rows were stored without columns that are needed: {'; '.join([*reads[:_SHOWN], *more])}"
+
+    def _is_known(self, bit: int) -> bool:
+        """Whether it is stored what a bit of the new clause tests."""
+        return bit in self._known or bit in self._judged
+
+    def _readers(self, column: str) -> list[str]:
+        """What in the new clause reads a column that is missing."""
+        clause, bits = self._operator.clause, self._operator.current_row.bits
+        readers = [
+            f"the condition of {name}"
+            for name, condition in clause.conditions.items()
+            if not (bits[name].whole and self._is_known(bits[name].possible[0]))
+            and column in clause.rows.columns_of_leaves(condition.resolved.leaves)
+        ]
+        readers += [
+            f"the measure {measure.name}"
+            for measure, resolved in zip(clause.clause.measures, clause.measures, strict=False)
+            if column in clause.rows.columns_of_leaves(resolved.leaves)
+        ]
+        return readers or ["a row of the output"]
 
     def columns(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """The rows with the columns of *schema*, and the conditions of the new clause."""
