@@ -33,6 +33,7 @@ ORDER_INSIDE = {
     "operators": ["state"],
     "row_patterns": ["clause"],
     "rules": ["definition", "sets", "binding", "matching", "checking", "publishing"],
+    "savepoints": ["rows"],
     "discovery": ["sources", "editing", "rest"],
     "spark": ["session", "host", "histories", "progress", "savepoints", "rules", "api", "watching"],
     "cli": ["common", "rules"],

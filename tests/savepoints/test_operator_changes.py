@@ -11,7 +11,8 @@ import pytest
 from asterism import BroadcastInput, BroadcastMapState, Input, ListState, MapState, Output, StreamOperator, ValueState
 from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state.state_definition import StateDefinition
-from asterism.savepoints.changes.operators import OperatorChange
+from asterism.savepoints.changes.operators import OperatorChange, _is_wider, _removed_fields
+from asterism.savepoints.rows.nested import by_name
 from asterism.testing import StreamOperatorHarness
 from tests.savepoints.regrouping import continue_with
 
@@ -170,3 +171,42 @@ def test_what_has_expired_remains_expired_without_a_time_to_live(watermark: int)
     run.feed(orders(9), "orders").feed_watermark(9_000_000, "orders").end()
     left = {4: "[(1, 1), (2, 2)]", 5: "[(2, 2)]", 6: "[]"}
     assert [row["line"] for row in run.rows("out")] == [left[watermark]]
+
+
+class Grown(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    limits = BroadcastInput("name STRING, v INT")
+    total = ValueState("INT")
+    last = ListState("STRUCT<note: STRING, v: BIGINT>")
+    by_rest = MapState("INT", "FLOAT")
+    limit = BroadcastMapState("STRING", "INT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.out.collect(line=f"{self.last.get()}")
+
+    @limits.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        pass
+
+
+def test_fields_of_structs_are_added_removed_and_moved() -> None:
+    """As those of POJOs in Flink, but what is lost is in the plan."""
+    lines, outcomes = changed(Grown())
+    assert lines == ["[{'note': None, 'v': 1}, {'note': None, 'v': 2}]"]
+    assert outcomes['entries of the state "last" 2'] == "continues"
+    assert outcomes['values of the field "tags" of the state "last" 2'] == "dropped the field was removed"
+
+
+def test_what_fields_of_structs_can_become() -> None:
+    narrow = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.string())])))])
+    nested = pa.struct([("b", pa.list_(pa.struct([("d", pa.int8())]))), ("a", pa.int64())])
+    assert _is_wider(narrow, nested)
+    assert _removed_fields(narrow, nested) == ["b.c"]
+    assert not _is_wider(narrow, pa.struct([("a", pa.string())]))
+    assert not _is_wider(narrow, pa.struct([*narrow, pa.field("e", pa.int32(), nullable=False)]))
+    values = pa.array([None, {"a": 1, "b": [{"c": "x"}, None]}, {"a": None, "b": None}], narrow)
+    expected = [None, {"b": [{"d": None}, None], "a": 1}, {"b": None, "a": None}]
+    assert by_name(values, nested).to_pylist() == expected
+    assert by_name(values.slice(1), nested).to_pylist() == expected[1:]

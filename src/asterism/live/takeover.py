@@ -72,9 +72,9 @@ from asterism.savepoints.manifest import (
     folder_of_waiting,
     no_savepoint,
 )
-from asterism.savepoints.nested import as_table, sizes_of
 from asterism.savepoints.offset_log import is_control, offsets_of_log
 from asterism.savepoints.plain_types import as_plain, plain_schema, retyped_table
+from asterism.savepoints.rows.nested import as_table, sizes_of
 from asterism.savepoints.rule_sets import MAX_RULES_SIZE, RULES, RuleSets
 from asterism.savepoints.stored_tables import check_tables
 

@@ -35,7 +35,7 @@ from asterism.operators.state.state_store import (
 )
 from asterism.operators.stored_state import of_keys
 from asterism.row_patterns.stored_searches import ROWS
-from asterism.savepoints.nested import (
+from asterism.savepoints.rows.nested import (
     as_structs,
     as_table,
     list_of_rows,
@@ -44,7 +44,7 @@ from asterism.savepoints.nested import (
     unlisted,
     without,
 )
-from asterism.savepoints.references import check_below, check_matches, check_nodes, check_progress, check_sizes
+from asterism.savepoints.rows.references import check_below, check_matches, check_nodes, check_progress, check_sizes
 from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import one_chunk
 from asterism.columns.groups import offsets_of
-from asterism.savepoints.nested import sizes_of
+from asterism.savepoints.rows.nested import sizes_of
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -42,8 +42,8 @@ from asterism.savepoints.key_states import (
     separated,
     structs_of,
 )
-from asterism.savepoints.nested import as_structs, as_table, list_of_rows, listed, sizes_of, unlisted
-from asterism.savepoints.references import check_matches, check_nodes, check_progress
+from asterism.savepoints.rows.nested import as_structs, as_table, list_of_rows, listed, sizes_of, unlisted
+from asterism.savepoints.rows.references import check_matches, check_nodes, check_progress
 from asterism.savepoints.rule_sets import RuleSets
 
 _RULE = pa.schema([("id", pa.string()), ("version", pa.int64()), ("since", pa.int64())])

@@ -14,8 +14,8 @@ from asterism.operators.operator import EVENTS
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.savepoints.key_groups import STATE, THE_KEY
 from asterism.savepoints.key_states import NODES, PARTIAL_MATCHES, KeyStates
-from asterism.savepoints.nested import as_structs, listed, owners_of, sizes_of, unlisted
 from asterism.savepoints.plain_types import plain_type, retyped
+from asterism.savepoints.rows.nested import as_structs, listed, owners_of, sizes_of, unlisted
 
 
 @dataclass(frozen=True, slots=True)

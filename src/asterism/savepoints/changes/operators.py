@@ -19,13 +19,14 @@ from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
 from asterism.operators.evolution import aligned, check_evolution
 from asterism.operators.multiple_input import MultipleInputOperator
-from asterism.operators.state.keyed_state import EXPIRES, KEY
+from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, of_keys
 from asterism.savepoints.changes.change import StateChange, rows_of_state, written_page
 from asterism.savepoints.key_groups import NEXT_EVENT_TIME
 from asterism.savepoints.kinds import key_states
+from asterism.savepoints.rows.nested import by_name
 
 _WIDER: dict[str, tuple[str, ...]] = {
     "int8": ("int16", "int32", "int64", "float", "double"),
@@ -70,6 +71,8 @@ class OperatorChange(StateChange):
         """the names of tables by their former names, of those that continue"""
         self._reasons: dict[str, str] = {}
         """why others do not"""
+        self._removed: dict[str, list[str]] = {}
+        """the fields of structs that those that continue lose, by their former names"""
         for name, table in states.items():
             new_name = renamed.get(name, name)
             prefix = STATE if table.startswith(STATE) else BROADCAST
@@ -98,8 +101,18 @@ class OperatorChange(StateChange):
         if EXPIRES in after.names and EXPIRES not in before.names:
             return f'the state "{name}" has a time to live now'
         for field in before:
-            if field.name != EXPIRES and not _is_wider(field.type, after.field(field.name).type):
-                return f'the state "{name}" was {field.type} and is {after.field(field.name).type}'
+            if field.name == EXPIRES:
+                continue
+            now = after.field(field.name).type
+            removed = _removed_fields(field.type, now)
+            # With another number of fields, keys of a map that differ could become equal.
+            fits = _is_wider(field.type, now) and not (
+                field.name == NAME and (removed or _removed_fields(now, field.type))
+            )
+            if not fits:
+                return f'the state "{name}" was {field.type} and is {now}'
+            if removed:
+                self._removed[table] = removed
         return None
 
     def rows(self, rows: pa.Table) -> tuple[pa.Table, Counts]:
@@ -135,8 +148,15 @@ class OperatorChange(StateChange):
         what = f'entries of the state "{table.partition(":")[2]}"'
         now = self._tables.get(table, table).partition(":")[2]
         note = f'as "{now}"' if now != table.partition(":")[2] else ""
-        part = PlanPart(what, "", "", CONTINUES if reason is None else DROPPED, reason or note)
-        return Counter({part: count} if count else {})
+        parts = [PlanPart(what, "", "", CONTINUES if reason is None else DROPPED, reason or note)]
+        if reason is None:
+            parts += [
+                PlanPart(
+                    f'values of the field "{field}" of the state "{now}"', "", "", DROPPED, "the field was removed"
+                )
+                for field in self._removed.get(table, ())
+            ]
+        return Counter({part: count for part in parts if count})
 
     def waiting(self, name: str, events: pa.Table) -> tuple[pa.Table, Counts]:
         """The prepared events of an input that wait for the watermark, and what became of all."""
@@ -168,8 +188,10 @@ def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:
     if small_type(before) == small_type(after):
         return True
     if pa.types.is_struct(before) and pa.types.is_struct(after):
-        same = [field.name for field in before] == [field.name for field in after]
-        return same and all(_is_wider(f.type, g.type) for f, g in zip(before, after, strict=False))
+        return all(
+            _is_wider(before.field(field.name).type, field.type) if field.name in before.names else field.nullable
+            for field in after
+        )
     if pa.types.is_list(before) and pa.types.is_list(after):
         return _is_wider(before.value_type, after.value_type)
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
@@ -178,6 +200,20 @@ def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:
     return str(after) in _WIDER.get(str(before), ())
 
 
+def _removed_fields(before: pa.DataType, after: pa.DataType, path: str = "") -> list[str]:
+    """The fields of structs in a type that another one does not have."""
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        removed = []
+        for field in before:
+            name = path + field.name
+            kept = field.name in after.names
+            removed += _removed_fields(field.type, after.field(field.name).type, f"{name}.") if kept else [name]
+        return removed
+    if pa.types.is_list(before) and pa.types.is_list(after):
+        return _removed_fields(before.value_type, after.value_type, path)
+    return []
+
+
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of *schema*, as its types."""
-    return pa.table([rows.column(field.name).cast(field.type) for field in schema], schema=schema)
+    """The columns of *schema*, as its types. Fields of structs are found by their names; those that are new are NULL."""
+    return pa.table([by_name(one_chunk(rows.column(field.name)), field.type) for field in schema], schema=schema)

@@ -53,9 +53,9 @@ from asterism.savepoints.manifest import (
     folder_of_broadcast,
     folder_of_waiting,
 )
-from asterism.savepoints.nested import as_table
 from asterism.savepoints.offset_log import key_groups_in
 from asterism.savepoints.plain_types import as_plain, plain_schema
+from asterism.savepoints.rows.nested import as_table
 from asterism.savepoints.rule_sets import RULES, RuleSets
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.evolution import LAST_OPERATOR

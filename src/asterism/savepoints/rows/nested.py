@@ -53,6 +53,31 @@ def unlisted(lists: pa.ListArray) -> tuple[pa.Table, Ints]:
     return as_table(lists.flatten()), owners_of(lists)
 
 
+def by_name(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as another type. Fields of structs, also in lists, are found by their names; those that are new are NULL.
+
+    >>> by_name(pa.array([{"a": 1, "b": 2}, None]), pa.struct({"b": pa.int32(), "c": pa.string()})).to_pylist()
+    [{'b': 2, 'c': None}, None]
+    """
+    types = pa.types
+    mask = pa.array(array.is_null().to_numpy(zero_copy_only=False)) if array.null_count else None
+    if types.is_struct(kind) and types.is_struct(array.type):
+        names = array.type.names
+        parts = [
+            by_name(array.field(names.index(field.name)), field.type)
+            if field.name in names
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        if not parts:
+            return array.cast(kind)
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if types.is_list(kind) and types.is_list(array.type):
+        offsets = pa.array(offsets_of(sizes_of(array)).astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, by_name(array.flatten(), kind.value_type), type=kind, mask=mask)
+    return array.cast(kind)
+
+
 def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in names])
 
