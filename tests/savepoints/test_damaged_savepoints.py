@@ -152,6 +152,15 @@ def rewritten(savepoint: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(change(pq.read_table(keys_of(savepoint))), keys_of(savepoint))
 
 
+def test_the_end_of_a_file_is_enough(tmp_path: Path) -> None:
+    """Also if it has so many columns that its end is larger than what is read at first."""
+    columns = {f"a rather long name of a column {number}": [1, 2, 3] for number in range(2_000)}
+    path = str(tmp_path / "wide.parquet")
+    pq.write_table(pa.table(columns), path)
+    metadata, schema = stored_tables._footer(fs.LocalFileSystem(), path)
+    assert (metadata.num_rows, len(schema), metadata.serialized_size > 2**16) == (3, 2_000, True)
+
+
 def without(name: str) -> Callable[[Path], None]:
     return lambda savepoint: rewritten(savepoint, lambda rows: rows.drop_columns([name]))
 
@@ -162,7 +171,7 @@ TABLES: dict[str, tuple[Callable[[Path], None], str]] = {
     "rows are missing": (lambda p: rewritten(p, lambda rows: rows.slice(1)), "keys has 1 rows in 1 files"),
     "rows twice": (lambda p: rewritten(p, lambda rows: pa.concat_tables([rows, rows])), "keys has 4 rows"),
     "truncated": (lambda p: keys_of(p).write_bytes(keys_of(p).read_bytes()[:-30]), "does not end as a Parquet file"),
-    "empty": (lambda p: keys_of(p).write_bytes(b""), "it has 0 bytes"),
+    "empty": (lambda p: keys_of(p).write_bytes(b""), "does not end as a Parquet file"),
     "foreign": (lambda p: keys_of(p).write_bytes(b"key,state\n1,2\n" * 9), "does not end as a Parquet file"),
     "a false footer": (lambda p: keys_of(p).write_bytes(b"PAR1" + b"\x15" * 40 + b"\x28\x00\x00\x00PAR1"), "cannot be read"),
     "a huge footer": (lambda p: keys_of(p).write_bytes(b"PAR1" * 4 + b"\xff\xff\xff\x7fPAR1"), "does not end as a Parquet file"),

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from asterism.errors import StateError
 from asterism.files.durable_files import make_folder, replace_file
-from asterism.files.hadoop import hadoop_files
+from asterism.files.hadoop import HadoopFiles, hadoop_files
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """A scheme of at least two letters: a single one is a drive of Windows."""
@@ -162,6 +162,17 @@ def read_whole(files: fs.FileSystem, path: str) -> bytes:
         except OSError:
             time.sleep(seconds)
     return _read(files, path)
+
+
+def read_end(files: fs.FileSystem, path: str, count: int) -> bytes:
+    """The last *count* bytes of a file, or all of them, without the rest."""
+    handler = getattr(files, "handler", None)
+    if isinstance(handler, HadoopFiles):
+        return handler.read_end(path, count)
+    with files.open_input_file(path) as file:
+        file.seek(max(file.size() - count, 0))
+        content: bytes = file.read(count)
+    return content
 
 
 def read_text(files: fs.FileSystem, path: str, most: int | None = None) -> str:

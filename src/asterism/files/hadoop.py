@@ -308,6 +308,17 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
                 infos += self.get_file_info_selector(fs.FileSelector(info.path, recursive=True, allow_not_found=True))
         return infos
 
+    def read_end(self, path: str, count: int) -> bytes:
+        """The last bytes of a file, of which all others read the whole."""
+        with self._calls(path) as (_, system, at):
+            begin = max(int(system.getFileStatus(at).getLen()) - count, 0)
+            stream = system.open(at)
+            try:
+                stream.seek(begin)
+                return bytes(stream.readNBytes(count))
+            finally:
+                stream.close()
+
     def open_input_file(self, path: str) -> pa.NativeFile:
         with self._calls(path) as (_, system, at):
             stream = system.open(at)

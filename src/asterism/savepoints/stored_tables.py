@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from asterism.errors import StateError
+from asterism.files.file_systems import read_end
 from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, broadcast_tables, rows_schema
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import ROWS, Manifest, UpstreamOperator, folder_of_broadcast, folder_of_waiting
@@ -26,6 +27,8 @@ MAX_PART = 2**31
 Spark have 128 MiB, or one row.
 """
 _MAX_FOOTER, _TAIL = 2**26, 8
+_END = 2**16
+"""How much of the end of a file is read at first, in bytes: the footer is seldom larger."""
 _THREADS = 8
 _AGAIN = "create the savepoint again, or copy all of its files"
 
@@ -90,16 +93,17 @@ def _rows_of(files: fs.FileSystem, path: str, columns: Sequence[str]) -> int:
 
 
 def _footer(files: fs.FileSystem, path: str) -> tuple[Any, pa.Schema]:
-    with files.open_input_file(path) as file:
-        size = file.size()
-        if size < 3 * _TAIL // 2:
-            raise ValueError(f"it has {size} bytes")
-        file.seek(size - _TAIL)
-        length, magic = struct.unpack("<I4s", file.read(_TAIL))
-        if magic != b"PAR1" or length > min(size - _TAIL, _MAX_FOOTER):
-            raise ValueError("it does not end as a Parquet file does")
-        opened = pq.ParquetFile(file)
-        return opened.metadata, opened.schema_arrow
+    """The metadata and the columns of a file, of which nothing else is read."""
+    end = read_end(files, path, _END)
+    length, magic = struct.unpack("<I4s", end[-_TAIL:]) if len(end) > _TAIL else (0, b"")
+    if magic != b"PAR1" or not 0 < length <= _MAX_FOOTER:
+        raise ValueError("it does not end as a Parquet file does")
+    if length + _TAIL > len(end):
+        end = read_end(files, path, length + _TAIL)
+    if length + _TAIL > len(end):
+        raise ValueError("it does not end as a Parquet file does")
+    opened = pq.ParquetFile(pa.BufferReader(b"PAR1" + end[-length - _TAIL :]))
+    return opened.metadata, opened.schema_arrow
 
 
 def _problems(metadata: Any) -> Iterator[str]:

@@ -27,6 +27,7 @@ KEYS_TABLE = "keys"
 
 _MAX_SIZE = 2**26
 """The maximum size of a definition without compression, in bytes."""
+_UNREADABLE = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 UNKNOWN_COLUMNS = pa.schema([])
 """With this schema, the rows of a table can be counted, but not read."""
 
@@ -85,15 +86,7 @@ class StateDefinition:
                 {name: _schema_of(text) for name, text in document["inputs"].items()},
                 document["details"],
             )
-        except (
-            zlib.error,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            pa.ArrowException,
-        ) as error:
+        except (*_UNREADABLE, pa.ArrowException) as error:
             raise StateError("the definition of the state in the checkpoint cannot be read", str(error)) from None
 
 

@@ -203,7 +203,7 @@ def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:
 def _removed_fields(before: pa.DataType, after: pa.DataType, path: str = "") -> list[str]:
     """The fields of structs in a type that another one does not have."""
     if pa.types.is_struct(before) and pa.types.is_struct(after):
-        removed = []
+        removed: list[str] = []
         for field in before:
             name = path + field.name
             kept = field.name in after.names

@@ -75,12 +75,13 @@ class StoredFolder:
                 below = info.path[info.path.index(self.path.lstrip("/")) + len(self.path.lstrip("/")) + 1 :]
                 parent, _, name = f"{other.path}/{below}".rpartition("/")
                 other.files.create_dir(parent, recursive=True)
-                with (
-                    self.files.open_input_stream(info.path) as source,
-                    other.files.open_output_stream(f"{parent}/{name}") as file,
-                ):
-                    while content := source.read(_CHUNK):
-                        file.write(content)
+                with other.files.open_output_stream(f"{parent}/{name}") as file:
+                    if info.size <= _CHUNK:  # a read that fails is repeated
+                        file.write(read_whole(self.files, info.path))
+                        continue
+                    with self.files.open_input_stream(info.path) as source:
+                        while content := source.read(_CHUNK):
+                            file.write(content)
 
     def texts(self) -> Iterator[str]:
         """The contents of all files below this folder; what is not text is replaced."""

@@ -388,10 +388,11 @@ class _OperatorPart:
         for part, name, f in zip(parts, self._key_names, spark_schema(fields).fields, strict=True):
             if name not in given.names:
                 raise StateError(f'the column "key" has no field "{name}"', f"Fields: {', '.join(given.names)}")
-            key.append(exact(part, given[name].dataType, f.dataType).alias(f.name))
-            unfit = entries.where(part.isNotNull() & key[-1].isNull()).select(part).first()
+            value = exact(part, given[name].dataType, f.dataType)
+            unfit = entries.where(part.isNotNull() & value.isNull()).select(part).first()
             if unfit is not None:
                 raise _not_of_type(name, unfit[0], f.dataType)
+            key.append(value.alias(f.name))
         return typed.withColumn(THE_KEY, F.struct(*key))
 
     def joined(self, table: str, entries: DataFrame, soon: int, rows: DataFrame) -> DataFrame:
