@@ -525,6 +525,10 @@ def _frame_of(spark: SparkSession, keys: Sequence[Mapping[str, Any]]) -> DataFra
         if len(types) > 1:
             what = f'the values of the key column "{name}" have several types: {", ".join(sorted(types))}'
             raise StateError(what, hint="give all of them the type of the column")
+        if any(
+            type(each[name]) is int and not -(2**63) <= each[name] < 2**63 for each in keys
+        ):  # Spark makes NULL of them
+            raise StateError(f'a value of the key column "{name}" has more than 64 bits', hint="give it as a string")
     known = [name for name in names if any(each[name] is not None for each in keys)]
     if not known:
         return spark.range(1).select(*(F.lit(None).cast("string").alias(name) for name in names))
