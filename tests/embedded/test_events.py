@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from asterism import CEP, KeyedStream, Pattern
+from asterism.errors import LimitExceededError
 
 TABLE = pa.table({"user": ["u", "v", "u"], "ts": [1, 2, 3], "price": [5.0, 1.0, 2.0]})
 FALL = Pattern.begin("x").next("y").where("price < LAST(x.price)")
@@ -114,3 +116,13 @@ def test_types_are_those_of_spark() -> None:
 def failing() -> Iterator[pa.RecordBatch]:
     yield from TABLE.to_batches()
     raise ConnectionError("the host is gone")
+
+
+def test_a_reader_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asterism.embedded.events.memory_of_process", lambda: 2_000_000)
+    batch = pa.record_batch({"user": ["ann"] * 1000, "ts": range(1000)})
+    reader = pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch))
+    with pytest.raises(LimitExceededError, match="more than 1,000,000 bytes, and may have no end"):
+        KeyedStream(reader, key="user", time="ts")
+    short = pa.RecordBatchReader.from_batches(batch.schema, [batch, batch])
+    assert KeyedStream(short, key="user", time="ts").df.num_rows == 2000

@@ -9,9 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism import CEP, Backtest, FilePatternProcessorDiscovererFactory, KeyedStream, PatternProcessorStream
+from asterism import (
+    CEP,
+    Backtest,
+    FilePatternProcessorDiscovererFactory,
+    KeyedStream,
+    Pattern,
+    PatternProcessor,
+    PatternProcessorStream,
+)
+from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError
-from tests.embedded.rule_cases import COMPARED, EVENTS, FAILING, RULE_CASES, RULES, compared
+from tests.embedded.rule_cases import CLAUSE, COMPARED, EVENTS, FAILING, RULE_CASES, RULES, compared
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -75,3 +84,13 @@ def test_a_backtest() -> None:
     assert (by_item.added, len(by_item.examples)) == (None, 1)
     assert (failing.new.errors, (failing.new.error or "").partition(":")[0]) == (1, "EvaluationFailedError")
     assert compared(EVENTS.slice(0, 0)).events == 0
+
+
+def test_rules_that_read_earlier_events_beside_clauses() -> None:
+    """The events of the clause come first among those of a key group, and no pattern sees them."""
+    rise = Pattern.begin("a").where("kind = 'b' AND price > PREV(price)")
+    rules = (PatternProcessor("clause", 1, sql=CLAUSE), PatternProcessor("rise", 1, rise, key=("user",)))
+    stream = KeyedStream(EVENTS, key="kind", time="ts")
+    found = CEP.pattern_processors(stream, GivenPatternProcessorDiscovererFactory(rules), key_groups=1)
+    rows = found.output("matches")
+    assert sorted(row["end_time"].second for row in rows.to_pylist() if row["processor_id"] == "rise") == [4, 20, 22]

@@ -142,6 +142,20 @@ def test_types_that_change_between_batches() -> None:
     assert engine.finish()["matches"].num_rows == 0
 
 
+def test_batches_that_are_none() -> None:
+    engine = opened()
+    columns = pa.array([1000]), pa.array([9.0]), pa.array(["ann"])
+    twice = pa.table([*columns, columns[1]], names=["ts", "price", "user", "price"])
+    with pytest.raises(InvalidEventError, match="two columns of the batch are named 'price'"):
+        engine.process(twice)
+
+    class LazyFrame:
+        def collect(self) -> pa.Table: ...
+
+    with pytest.raises(InvalidEventError, match=r"process\(frame.collect\(\)\)"):
+        engine.process(LazyFrame())
+
+
 def test_readers() -> None:
     batches = [pa.RecordBatch.from_pylist([event(number)], SCHEMA) for number in range(5)]
 
@@ -284,6 +298,28 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert engine.position == 200
     assert len(read_snapshot(tmp_path)[1]) > 2
     engine.close()
+
+
+def test_a_disk_that_is_full_at_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says so, and neither the database nor the lease remains open."""
+    connect, made = sqlite3.connect, list[sqlite3.Connection]()
+
+    class Full(sqlite3.Connection):
+        def executescript(self, script: str, /) -> sqlite3.Cursor:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        made.append(connect(*arguments, **options, factory=Full))
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", full)
+        with pytest.raises(StateError, match="cannot be used") as raised:
+            opened(tmp_path)
+    assert raised.value.hint == "make room on the disk"
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        made[0].execute("SELECT 1")
+    opened(tmp_path).close()
 
 
 def test_a_snapshot_in_the_background_that_fails(tmp_path: Path) -> None:

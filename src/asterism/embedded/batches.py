@@ -104,10 +104,17 @@ def _of_stream(events: Any) -> pa.Table:
             return pa.Table.from_batches([pa.record_batch(events)])
     except Exception as error:  # of the producer: of any class
         raise InvalidEventError("the batch cannot be read", f"{type(error).__name__}: {error}") from error
-    raise InvalidEventError(f"not a batch of events: {shown(events)}", hint=_HINT)
+    is_lazy = hasattr(events, "collect")  # a lazy frame of Polars
+    hint = "engine.process(frame.collect())" if is_lazy else _HINT
+    raise InvalidEventError(f"not a batch of events: {shown(events)}", hint=hint)
 
 
 def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedArray:
+    if table.column_names.count(field.name) > 1:
+        names = ", ".join(table.column_names)
+        raise InvalidEventError(
+            f"two columns of the batch are named {field.name!r:.100}", f"Columns: {names:.1000}", "rename one"
+        )
     if table.schema.get_field_index(field.name) < 0:
         raise ColumnNotFoundError.from_missing_and_available(field.name, table.column_names, "in this batch")
     column = table.column(field.name)

@@ -14,7 +14,8 @@ from asterism.arguments import shown
 from asterism.columns.event_files import read_events
 from asterism.columns.time import TIME_UNIT
 from asterism.embedded.lazy_events import LazyTable, lazy_source
-from asterism.errors import ColumnTypeError, StreamDefinitionError
+from asterism.embedded.memory import memory_of_process
+from asterism.errors import ColumnTypeError, LimitExceededError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 
 _HINT = 'KeyedStream(table, key="user", time="ts")'
@@ -108,15 +109,35 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         if isinstance(events, pa.Table):
             table = events
         elif isinstance(events, pa.RecordBatchReader):
-            table = events.read_all()
+            table = _read_once(events)
         else:
             table = pa.RecordBatchReader.from_stream(events).read_all()
+    except LimitExceededError:
+        raise
     except Exception as error:  # of the producer: of any class
         reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
         raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
     if type(events).__module__.startswith("pandas."):  # as Spark does
         table = table.select([name for name in table.column_names if not name.startswith(_INDEX)])
     return table
+
+
+def _read_once(reader: pa.RecordBatchReader) -> pa.Table:
+    """
+    :raises LimitExceededError: it has more than half of what the process can have, as one without an end
+    """
+    batches, size, most = [], 0, memory_of_process() // 2
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if size > most:
+            raise LimitExceededError(
+                f"the reader has more than {most:,} bytes, and may have no end",
+                "A reader can be read once, so all of it must be in memory: at most half of what the process can have.",
+                "for a stream without an end, KeyedStream(reader.schema, ...) and engine.stream(reader); "
+                "otherwise write it to Parquet files, which are read part by part",
+            )
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -15,6 +15,11 @@ _SHARE = 8
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
+def memory_of_process() -> int:
+    """The number of bytes that the process can have."""
+    return min(_limits())
+
+
 def memory_of_tables() -> int:
     """The number of bytes of prepared events that a query keeps in memory: that of the environment variable, or else an eighth of
     the memory that the process can have.
@@ -23,7 +28,7 @@ def memory_of_tables() -> int:
     """
     given = os.environ.get(MEMORY)
     if given is None:
-        return min(_limits()) // _SHARE
+        return memory_of_process() // _SHARE
     if not given.isdecimal() or len(given) > 9 or int(given) == 0:
         raise StreamDefinitionError(
             f"{MEMORY} must be a number of MiB, not {given!r:.60}", hint=f"{MEMORY}=512; unset it for the default"

@@ -107,6 +107,7 @@ class SnapshotFolder:
             raise
 
     def _opened(self) -> sqlite3.Connection:
+        database: sqlite3.Connection | None = None
         try:
             # The thread that writes snapshots uses it, after this one.
             database = sqlite3.connect(self.path / DATABASE, check_same_thread=False, isolation_level=None, timeout=60)
@@ -115,6 +116,12 @@ class SnapshotFolder:
             database.execute("PRAGMA synchronous = FULL")
             database.executescript(_SCHEMA)
         except sqlite3.Error as error:
+            if database is not None:
+                database.close()
+            if "disk is full" in str(error):
+                raise StateError(
+                    f"the folder {self.path} cannot be used", str(error), "make room on the disk"
+                ) from error
             raise _unreadable(self.path, error) from error
         return database
 

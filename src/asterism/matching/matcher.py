@@ -389,6 +389,8 @@ class _Pool:
 
     def with_previous(self, columns: Sequence[PreviousColumn], n_stored: int, memory: KeyMemory) -> _Pool:
         """Set the *columns* of the new events, each of which has a separate row, from the events before them."""
+        if not columns:
+            return self
         events = self.events
         place = np.empty(len(self.rows) - n_stored, np.int64)
         place[self.rows[n_stored:] - n_stored] = np.arange(len(place))
@@ -399,7 +401,7 @@ class _Pool:
             number = events.schema.get_field_index(stored)
             chunks = [*events.column(number).slice(0, n_stored).chunks, new]
             events = events.set_column(number, events.schema.field(number), pa.chunked_array(chunks, new.type))
-        return replace(self, events=events.combine_chunks() if columns else events)
+        return replace(self, events=events.combine_chunks())
 
 
 @dataclass(frozen=True, slots=True)
