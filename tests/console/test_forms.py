@@ -80,6 +80,7 @@ def forms(draw: st.DrawFn) -> Form:
         "column": draw(st.sampled_from(list(NUMBERS if (shape, total) == ("total", "sum") else KINDS))),
         "limit": draw(VALUES["number"]),
         "within": [draw(st.integers(1, 9_999)), draw(st.sampled_from(UNITS))],
+        "repeats": draw(st.integers(1, 100)),
     }
     if shape == "change" and draw(st.booleans()):
         fields["within"] = None
@@ -129,6 +130,8 @@ ORDER, REFUND = ([Comparison("kind", "=", "text", kind)] for kind in ("order", "
 # By hand, as numbers of events from 1.
 FOUND: dict[str, tuple[dict[str, Any], list[list[int]]]] = {
     "order and then refund": ({"shape": "sequence", "second": REFUND, "within": [5, "MINUTE"]}, [[1, 5]]),
+    "two orders and then refund": ({"shape": "sequence", "repeats": 2, "second": REFUND, "within": [5, "MINUTE"]},
+                                   [[1, 3, 5]]),
     "two orders": ({"shape": "count", "times": 2, "within": [1, "MINUTE"]}, [[1, 3], [7, 9]]),
     "three orders": ({"shape": "count", "times": 3, "within": [14, "SECOND"]}, []),
     "three orders, in exactly this time": ({"shape": "count", "times": 3, "within": [15, "SECOND"]}, [[7, 9, 10]]),

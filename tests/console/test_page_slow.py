@@ -332,10 +332,22 @@ def test_a_rule_is_written_with_a_form(page: Page) -> None:
     page.click(".form-fields button")
     page.wait(".rule-form", "events within")
     until(lambda: "COUNT(A.*)" in str(page.find("textarea.code").get_property("value")), seconds=20)
+    chosen(page, "Shape of the rule", "sequence")
+    chosen(page, "Number of first events", "3")
+    until(lambda: "A ({- X*? -} A){2} {- X*? -} B" in str(page.find("textarea.code").get_property("value")), seconds=20)
+    # The id of another rule would replace it.
+    identified(page, "pair")
+    page.wait(".note.bad", "There is a rule pair, which this one replaces.")
+    identified(page, "three, then one")
     page.wait(".toolbar .primary", "Add the rule")
     page.click(".toolbar .primary:enabled")
-    page.wait("h1", "my-rule")
-    assert page.stored("my-rule") == [(1, "on")]
+    page.wait("h1", "three, then one")
+    assert page.stored("three, then one") == [(1, "on")]
+
+
+def identified(page: Page, id: str) -> None:
+    page.write(".form-note input", id)
+    until(lambda: f'id: "{id}"' in str(page.find("textarea.code").get_property("value")), seconds=20)
 
 
 def test_rules_in_eql_and_sigma_are_shown_as_they_are_written(page: Page) -> None:

@@ -81,6 +81,7 @@ class Form:
     :param column: the column of the total, of the new value or of the change
     :param limit: the number that the total exceeds
     :param within: the duration, as a number and a unit of :data:`UNITS`
+    :param repeats: how many first events a sequence has at least
     """
 
     shape: str
@@ -93,6 +94,7 @@ class Form:
     column: str = ""
     limit: str = "0"
     within: tuple[int, str] | None = None
+    repeats: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -194,6 +196,7 @@ def form_from(given: Any) -> Form:
         _column(given.get("column"), "column") if "column" in uses else "",
         _value(given.get("limit"), "number", "limit") if "limit" in uses else "0",
         None if "within" not in uses or (within is None and shape == "change") else _duration(within),
+        _whole(given.get("repeats", 1), "repeats", 1, MAX_TIMES) if "repeats" in uses else 1,
     )
 
 
@@ -239,7 +242,8 @@ class _ShapeParts:
 
 
 def _sequence(form: Form) -> _ShapeParts:
-    return _ShapeParts("A {- X*? -} B", {"A": _condition(form.first), "B": _condition(form.second)})
+    more = f" ({{- X*? -}} A){{{form.repeats - 1}}}" if form.repeats > 1 else ""
+    return _ShapeParts(f"A{more} {{- X*? -}} B", {"A": _condition(form.first), "B": _condition(form.second)})
 
 
 def _absence(form: Form) -> _ShapeParts:
@@ -296,7 +300,7 @@ SHAPES: Mapping[str, Callable[[Form], _ShapeParts]] = {
     "change": _change,
 }
 _USES: Mapping[str, frozenset[str]] = {
-    "sequence": frozenset({"second", "within"}),
+    "sequence": frozenset({"second", "within", "repeats"}),
     "count": frozenset({"times", "within"}),
     "absence": frozenset({"second", "within"}),
     "total": frozenset({"total", "column", "limit", "within"}),
@@ -372,7 +376,7 @@ def _words(tokens: Sequence[str]) -> list[str]:
 _PATTERNS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(pattern, re.ASCII)
     for name, pattern in {
-        "sequence": r"\(A\{-X\*\?-\}B\)",
+        "sequence": r"\(A(?:\(\{-X\*\?-\}A\)\{([0-9]{1,3})\})?\{-X\*\?-\}B\)",
         "count": r"\(A\(\{-X\*\?-\}A\)\{([0-9]{1,3})\}\)",
         "absence": r"\(A\{-X\*\?-\}\[\^B\]\)",
         "total": r"\(\(A\{-X\*-\}\)\*\?L\)|\(A\*\?L\)",
@@ -408,6 +412,8 @@ def _read(tokens: Sequence[str]) -> dict[str, Any]:
     match shape:
         case "sequence" | "absence":
             form["second"] = _comparisons_of(define["B"])
+            if shape == "sequence":
+                form["repeats"] = int(found[1] or 0) + 1
         case "count" | "fast":
             form["times"] = int(found[1]) + 1
             if shape == "fast":

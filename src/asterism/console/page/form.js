@@ -5,7 +5,7 @@ import { foreign, h, plural, replace, timeText } from "./dom.js";
 import { keyText, samples } from "./try.js";
 
 const SHAPES = [
-  ["sequence", "one event, and then another"], ["count", "several events"], ["absence", "an event, and then no other"],
+  ["sequence", "events, and then another one"], ["count", "several events"], ["absence", "an event, and then no other"],
   ["total", "a sum or a number of values over a limit"], ["fast", "events in quick succession"], ["first", "a value for the first time"],
   ["change", "a changed value"],
 ];
@@ -17,6 +17,8 @@ const TIMED = new Set(["sequence", "count", "absence", "total", "fast", "change"
 const DEBOUNCE = 300;
 const MAX_SHOWN = 5;
 const MAX_NOTE = 1000;
+// The line of the id, in YAML.
+const ID_LINE = /^id:[^\n]*$/m;
 const BUSY = 5000;
 
 function kindOf(type) {
@@ -34,10 +36,12 @@ export class RuleForm {
       element.addEventListener("input", () => this.noted());
       return [name, element];
     }));
+    this.id = h("input", { type: "text", class: "wide", maxlength: 200, autocomplete: "off", spellcheck: "false", oninput: () => this.identified() });
+    this.idRow = page.isNew ? h("label", { class: "form-note" }, h("span", {}, "Id"), this.id) : null;
     const noteRow = (text, name) => h("label", { class: "form-note" }, h("span", {}, text), this.notes[name]);
     this.status = h("div", { class: "form-status", "aria-live": "polite" });
     this.live = h("div", { class: "form-live", "aria-live": "polite" });
-    this.element = h("details", { class: "rule-form", open: page.isNew, ontoggle: () => this.liveMatches() }, h("summary", {}, "Form"), this.noteRows = h("div", { class: "form-fields" }, noteRow("Title", "title"), noteRow("Description", "description")), this.fields, this.status, this.live);
+    this.element = h("details", { class: "rule-form", open: page.isNew, ontoggle: () => this.liveMatches() }, h("summary", {}, "Form"), this.noteRows = h("div", { class: "form-fields" }, this.idRow, noteRow("Title", "title"), noteRow("Description", "description")), this.fields, this.status, this.live);
   }
 
   // The columns that a form can compare, with their kinds.
@@ -55,6 +59,10 @@ export class RuleForm {
   checked(checked) {
     if (checked.failed) return;
     this.showNotes(checked.notes);
+    if (this.idRow) {
+      this.idRow.hidden = !ID_LINE.test(this.page.text);
+      if (checked.id && document.activeElement !== this.id) this.id.value = checked.id;
+    }
     if (this.isTyping) return;
     const form = checked.form ?? null;
     const isSame = form !== null && JSON.stringify(form) === JSON.stringify(this.form);
@@ -77,6 +85,11 @@ export class RuleForm {
     this.noteRows.hidden = !notes;
     if (!notes || this.isNoting) return;
     for (const [name, element] of Object.entries(this.notes)) if (element.value.trim() !== notes[name].trim()) element.value = notes[name];
+  }
+
+  identified() {
+    const id = this.id.value.trim();
+    if (id) this.rewrite(this.page.text.replace(ID_LINE, () => `id: ${JSON.stringify(id)}`));
   }
 
   noted() {
@@ -121,7 +134,8 @@ export class RuleForm {
     const { text } = page;
     try {
       const written = await post("/api/form", { text, form });
-      if (page.closed || page.text !== text || this.form !== form) return;
+      if (page.closed || this.form !== form || !this.isTyping) return;
+      if (page.text !== text) return this.write(); // the title was written meanwhile
       this.isTyping = false;
       this.rewrite(written.text);
     } catch (error) {
@@ -133,7 +147,7 @@ export class RuleForm {
     const { session } = this.page.app;
     const known = new Set(this.columns.map(([name]) => name));
     const keys = session.streamKey.filter((name) => !known.size || known.has(name)).slice(0, 2);
-    this.form = { shape: "count", keys, time: session.time, first: [], second: [], times: 3, total: "sum", column: "", limit: "0", within: [10, "MINUTE"] };
+    this.form = { shape: "count", keys, time: session.time, first: [], second: [], times: 3, total: "sum", column: "", limit: "0", within: [10, "MINUTE"], repeats: 1 };
     this.changed({}, true);
   }
 
@@ -167,7 +181,7 @@ export class RuleForm {
     const column = () => this.column("Column", form.column, (name) => this.changed({ column: name }));
     const row = (...parts) => h("div", { class: "form-row" }, parts);
     switch (form.shape) {
-      case "sequence": return [first("First, an event where"), this.conditions("second", "then an event where"), row("within", this.duration())];
+      case "sequence": return [first(["First, at least", this.repeats(), "times an event where"]), this.conditions("second", "then an event where"), row("within", this.duration())];
       case "absence": return [first("An event where"), this.conditions("second", "and then no event where"), row("within", this.duration())];
       case "count": return [row("At least", this.times(), "events within", this.duration()), first("where")];
       case "fast": return [row("At least", this.times(), "events, each less than", this.duration(), "after the one before"), first("where")];
@@ -214,6 +228,10 @@ export class RuleForm {
 
   times() {
     return this.input("Number of events", this.form.times, (text) => this.changed({ times: Number(text) }), { type: "number", min: 2, max: 100 });
+  }
+
+  repeats() {
+    return this.input("Number of first events", this.form.repeats, (text) => this.changed({ repeats: Number(text) }), { type: "number", min: 1, max: 100 });
   }
 
   duration(isOptional = false) {

@@ -71,7 +71,7 @@ export class RulePage {
       if (this.isNew) {
         this.rule = { id: null, tag: null, versions: [] };
         await this.app.columns();
-        this.text = example(this.app.session);
+        this.text = example(this.app.session, new Set(this.app.rules.map((one) => one.id)));
         this.saved = this.text;
       } else {
         this.rule = await post("/api/rule", { id: this.id });
@@ -359,7 +359,9 @@ function costText({ states, conditions, bound }) {
   return [`${plural(states, "state")}, ${plural(conditions, "condition")}. `, bound === null ? h("b", { class: "warning" }, "Nothing bounds the partial matches of a key.") : ["Partial matches are bounded by ", foreign(bound), "."]];
 }
 
-function example(session) {
+// *taken*: the ids of other rules.
+function example(session, taken) {
+  const ids = ["my-rule", ...Array.from(taken, (_, at) => `my-rule-${at + 2}`)];
   const quoted = (name) => (/^\w+$/.test(name) ? name : `\`${name.replaceAll("`", "``")}\``);
   const { time } = session;
   const names = new Set((session.columns ?? []).map(([name]) => name));
@@ -367,7 +369,7 @@ function example(session) {
   // The key of the stream, or else a column that looks like one.
   const looks = others.find(([name]) => /(^|_)(user|customer|account|card|client|device|machine|host|session)(_|$)/i.test(name)) ?? others.find(([name]) => /_id$/i.test(name)) ?? others.find(([, type]) => type === "STRING");
   const key = session.streamKey.find((name) => !names.size || names.has(name)) ?? looks?.[0];
-  return `id: my-rule
+  return `id: ${ids.find((id) => !taken.has(id))}
 version: 1
 labels:
   title: ""
@@ -547,7 +549,8 @@ class SourceTab {
     this.revert.hidden = !page.isChanged;
     this.comment.hidden = !page.canEdit || !page.isChanged;
     const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version does not change, and partial matches continue." };
-    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
-    this.note.className = checked?.problems.length ? "note bad" : "note";
+    const isTaken = page.isNew && effect?.effect === "version" && !effect.shadow;
+    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : `${isTaken ? `There is a rule ${checked.id}, which this one replaces. ` : ""}${notes[effect?.effect] ?? ""}`;
+    this.note.className = checked?.problems.length || isTaken ? "note bad" : "note";
   }
 }
