@@ -25,7 +25,7 @@ MAX_RESPONSE = 20_000_000
 GRACE = 10.0
 """Seconds that an idle child gets to end."""
 ABANDONED = 5.0
-"""Seconds for which a request continues after its client has gone: a start of the child takes longer than most requests."""
+"""Seconds for which a request continues after its client has gone: starting the child takes longer than most requests."""
 _POLL = 0.1
 """Seconds between two questions whether somebody still waits."""
 _NOBODY = "the client has closed the connection"
@@ -51,6 +51,8 @@ class WorkerProcess:
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_started: subprocess.Popen[bytes] | None = None
+        """The child that has answered a request. One that is still starting is not stopped for a client that has gone."""
         self._why_stopped = ""
 
     def ask(
@@ -78,10 +80,12 @@ class WorkerProcess:
             process = self._started()
             deadline = _RequestDeadline(self.stop)
             deadline.set(timeout, f"this took longer than {timeout:g} seconds")
-            if gone is not None:
+            if gone is not None and self._has_started is process:
                 gone.add_done_callback(lambda gone: deadline.set(ABANDONED, _NOBODY))
             try:
-                return self._answer(process, request, on_progress)
+                answer = self._answer(process, request, on_progress)
+                self._has_started = process
+                return answer
             finally:
                 deadline.end()
                 if self._process is not process:
