@@ -13,6 +13,12 @@ from asterism.expressions.names import Scope
 from asterism.expressions.operators import conjunction
 from asterism.expressions.templates import Resolved, quick_condition
 from asterism.expressions.values import Sql
+from asterism.matching.binding import BoundPattern
+from asterism.patterns.json_writing import graph_of
+from asterism.patterns.pattern import Pattern
+from asterism.rules.checking.validation import check_processor
+from asterism.text.strict_json import nowhere
+from asterism.trace import trace
 
 SCHEMA = pa.schema([("a", pa.string()), ("b c", pa.string()), ("n", pa.int64()), ("or", pa.large_string())])
 LITERALS = ["x", "X' OR a", r"\\", r"it\'s", "ü", " AND ", ")", ", FALSE)", "", "%_", "-- x", "/*", "`a`"]
@@ -90,9 +96,29 @@ def test_random_conditions() -> None:
         "(`a` IS NULL",
         "`a` IS NULL)",
         "(" * 30 + "`a` IS NULL" + ")" * 30,
-        " OR ".join(["`a` IS NULL"] * 2_000),
+        " OR ".join(["`a` IS NULL"] * 8_000),
         "",
     ],
 )
 def test_other_conditions_are_left_to_the_parser(text: str) -> None:
     assert quick_condition(Scope(SCHEMA), "UTC", text) is None
+
+
+def test_a_long_condition_on_texts() -> None:
+    """The parser does not read it, so a name that does not exist is found here."""
+    text = " OR ".join(f"CONTAINS(LOWER(CAST(`a` AS STRING)), 'v{number}')" for number in range(1_700))
+    table = pa.table([pa.array(["x V1699 y", "x", None])], pa.schema([("a", pa.string())]))
+    bound = BoundPattern.of_pattern(Pattern.begin("x").where(text), table.schema)
+    (values,) = bound.vectorized.evaluate(table)
+    assert [bool(value) for value in values.to_pylist()] == [True, False, False]
+    events = [{"t": number, "a": value} for number, value in enumerate(table["a"].to_pylist())]
+    assert [match.took for match in trace(Pattern.begin("x").where(text), events, time="t").matches] == [(("x", (1,)),)]
+    item = {"id": "long", "version": 1, "pattern": graph_of(Pattern.begin("x").where(text))}
+    assert check_processor(item, nowhere).problems == []
+    assert check_processor(item, nowhere, table.schema).problems == []
+    (problem,) = check_processor(item, nowhere, pa.schema([("b", pa.string())])).problems
+    assert "unknown column 'a'" in problem.message
+    for other in (text + " OR x > 1", text * 2):
+        item = {"id": "long", "version": 1, "pattern": graph_of(Pattern.begin("x").where(other))}
+        (problem,) = check_processor(item, nowhere).problems
+        assert "is too long (limit 20,000)" in problem.message

@@ -250,3 +250,41 @@ def test_what_a_document_cannot_say_is_added_as_what_it_becomes(tmp_path: Path) 
     assert [sorted(rule.item) for rule in rules_in(tmp_path / "global.json")] == [
         ["id", "labels", "pattern", "version"]
     ]
+
+
+def test_a_folder_is_a_place_of_rules(tmp_path: Path) -> None:
+    write(tmp_path / "more" / "a.yml", WHOAMI, rule("bad", s={"a|x": 1}, condition="s"))
+    (tmp_path / "b.yml").write_text(SEVERAL.replace("VALUE", "1"))
+    source = f"sigma:{tmp_path}"
+    listed = run("list", source).output
+    assert "3 on, 1 wrong" in listed
+    assert "Unknown modifier" in listed
+    kept = rules_at(source)
+    base, many, whoami, bad = kept.all()
+    assert (base.id, many.id, whoami.id, bad.id) == ("base", "many", ID, "bad")
+    assert whoami.where == f"{tmp_path}/more/a.yml:1"
+    assert base.item["sigma"].startswith("# Of the team.")
+    for stored in (base, many, whoami):
+        assert PatternProcessor.from_dict(stored.item) == stored.processor()
+    assert kept.rule_set(["many"]).tag("many") is not None
+    assert kept.all()[0] is base  # nothing has changed
+    (tmp_path / "b.yml").unlink()
+    assert [each.id for each in kept.all()] == [ID, "bad"]
+    for command in (["disable", source, ID], ["add", source, tmp_path / "more", "--sigma"]):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "are changed in their files" in done.output
+    assert "there is no rule" not in run("validate", source).output
+
+
+def test_a_folder_with_options(tmp_path: Path) -> None:
+    write(tmp_path / "a.yml", rule("words", s=["x"], condition="s"))
+    assert "1 wrong" in run("list", f"sigma:{tmp_path}").output
+    (words,) = rules_in(f"sigma:{tmp_path}?keyword-column=message")
+    assert "`message`" in str(words.item["pattern"])
+    problems = {"other=1": "unknown option 'other'", "report=all": "report must be", "pipeline=no": "cannot be used"}
+    for query, problem in problems.items():
+        done = run("list", f"sigma:{tmp_path}?{query}")
+        assert done.exit_code == 2
+        assert problem in done.output
+    assert "cannot be read" in run("list", f"sigma:{tmp_path}/none").output

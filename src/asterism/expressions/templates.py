@@ -19,12 +19,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from sqlglot import exp
 
+from asterism.errors import ColumnNotFoundError
 from asterism.expressions import operators
 from asterism.expressions.computed_columns import is_computed
 from asterism.expressions.functions import FUNCTIONS
@@ -191,6 +192,8 @@ MAX_CALLS = 2_000
 """The maximum number of calls of which the value is kept, for other constants."""
 MAX_DEPTH = 20
 """The maximum nesting of a condition that is read without the parser."""
+MAX_CONDITION = 100_000
+"""The maximum number of characters of such a condition, which costs time in proportion to its texts."""
 _COLUMN = r"`(?P<column>\w+)`"
 _TEXT = rf"(?P<lower>LOWER\()?CAST\({_COLUMN} AS STRING\)(?(lower)\))"
 _LITERAL = r"'(?:[^'\\\0$\ud800-\udfff]|\\[\\'])*'"
@@ -208,8 +211,11 @@ class _OtherConditionError(Exception):
 
 
 def quick_condition(scope: Scope, zone: str, text: str) -> Sql | None:
-    """The value of a condition that cannot fail and takes time in proportion to its texts; None if it has another form."""
-    if len(text) > MAX_TEXT or any(map(is_computed, scope.schema.names)):
+    """The value of a condition that cannot fail and takes time in proportion to its texts; None if it has another form.
+
+    :raises ColumnNotFoundError: it is too long for the parser, and a column does not exist
+    """
+    if len(text) > MAX_CONDITION or any(map(is_computed, scope.schema.names)):
         return None
     reader = _ConditionReader(scope, zone, text)
     try:
@@ -227,6 +233,17 @@ def quick_condition(scope: Scope, zone: str, text: str) -> Sql | None:
     )
 
 
+def is_long_condition(text: str) -> bool:
+    """Whether the parser would refuse a condition for its length, and :func:`quick_condition` reads it over columns of texts."""
+    if not MAX_TEXT < len(text) <= MAX_CONDITION:
+        return False
+    reader = _ConditionReader(None, "UTC", text)
+    with suppress(_OtherConditionError, UnsupportedError):
+        reader.several(0)
+        return reader.at == len(text)
+    return False
+
+
 def _conjuncts(value: Sql) -> Iterator[Sql]:
     if value.operation is None or value.operation.name != "AND":
         yield value
@@ -236,7 +253,11 @@ def _conjuncts(value: Sql) -> Iterator[Sql]:
 
 
 class _ConditionReader:
-    def __init__(self, scope: Scope, zone: str, text: str) -> None:
+    """
+    :param scope: None: any name is a column of texts
+    """
+
+    def __init__(self, scope: Scope | None, zone: str, text: str) -> None:
         self.scope, self.zone, self.text, self.at = scope, zone, text, 0
         self.columns: dict[str, Sql] = {}
 
@@ -302,9 +323,13 @@ class _ConditionReader:
 
     def _column(self, name: str) -> Sql:
         """The value of a column of texts."""
+        if self.scope is None:
+            return _column_of_texts("c0")
         if name not in self.columns:
             schema = self.scope.schema
             number = schema.get_field_index(name)
+            if number < 0 and len(self.text) > MAX_TEXT:  # the parser would not come to the name
+                raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {self.text[:100]}")
             if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
                 raise _OtherConditionError
             self.columns[name] = _column_of_texts(f"c{number}")

@@ -48,14 +48,19 @@ class TranslatedRule:
     suppress: timedelta | None = None
     documents: Sequence[SigmaDocument] = field(default=(), compare=False, repr=False)
 
+    @property
+    def text(self) -> str | None:
+        """The rule as it is written, with those to which it refers and the filters; None: it has parts of other documents."""
+        texts = [document.text for document in self.documents]
+        return None if None in texts else "---\n".join(map(str, texts))
+
     def written(self) -> str | None:
-        """The rule as it is written, from which :func:`translated_text` makes the same one; None: options of the translation, or
+        """The :attr:`text` from which :func:`translated_text` makes the same one; None: options of the translation, or
         parts in other documents, belong to it.
         """
-        texts = [document.text for document in self.documents]
-        if None in texts:
+        text = self.text
+        if text is None:
             return None
-        text = "---\n".join(map(str, texts))
         try:
             again = translated_text(text, self.id)
         except PatternProcessorError:

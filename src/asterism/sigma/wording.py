@@ -38,7 +38,8 @@ MAX_TESTS, MAX_TEST = 5, 46
 MAX_NESTED = 4
 _NEGATED = Style(RED, PALE_RED, "5 3")
 _TEXT = re.compile(
-    r"(?:LOWER\()?CAST\((?P<column>(?:`(?:[^`]|``)+`\.?)+) AS STRING\)\)? (?:= (?P<text>'(?:[^'\\]|\\.|'')*'))"
+    r"(?:LOWER\()?CAST\((?P<column>(?:`(?:[^`]|``)+`\.?)+) AS STRING\)\)? "
+    r"(?:= (?P<text>'(?:[^'\\]|\\.|'')*')|IN \((?P<texts>'(?:[^'\\]|\\.|'')*'(?:, '(?:[^'\\]|\\.|'')*')*)\))"
     r"|(?P<call>CONTAINS|STARTSWITH|ENDSWITH)\((?:LOWER\()?CAST\((?P<of>(?:`(?:[^`]|``)+`\.?)+) AS STRING\)\)?, "
     r"(?P<part>'(?:[^'\\]|\\.|'')*')\)"
     r"|TRY_CAST\((?P<number>(?:`(?:[^`]|``)+`\.?)+) AS DOUBLE\)",
@@ -98,13 +99,15 @@ def in_sigma(text: str) -> str:
 
     >>> print(in_sigma(r"ENDSWITH(LOWER(CAST(`Image` AS STRING)), '\\cmd.exe') is false, TRY_CAST(`n` AS DOUBLE) = 3 is true"))
     Image|endswith: '\cmd.exe' is false, n = 3 is true
+    >>> print(in_sigma(r"LOWER(CAST(`a` AS STRING)) IN ('x', '\\y') AND CAST(`b` AS STRING) = 'z'"))
+    a: 'x', '\y' AND b: 'z'
     """
 
     def written(test: re.Match[str]) -> str:
         if test["number"]:
             return _field(test["number"])
-        if test["text"]:
-            return f"{_field(test['column'])}: {_value(test['text'])}"
+        if test["text"] or test["texts"]:
+            return f"{_field(test['column'])}: {_value(test['text'] or test['texts'])}"
         return f"{_field(test['of'])}|{test['call'].lower()}: {_value(test['part'])}"
 
     return _TEXT.sub(written, text)

@@ -23,10 +23,11 @@ from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
-from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventError
+from asterism.errors import AsterismError, EvaluationFailedError, ExpressionSyntaxError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
+from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, columns_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, sql_of
+from asterism.expressions.templates import is_long_condition, quick_condition
 from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
@@ -121,7 +122,7 @@ class TraceConditions:
 
     def _conjuncts(self, condition: Condition) -> list[tuple[str, exp.Expr]]:
         """The conjuncts of a SQL condition, as text and resolved."""
-        if not isinstance(condition, SqlCondition):
+        if not isinstance(condition, SqlCondition) or is_long_condition(condition.text):
             return []
         tree = self._scope.parse(condition.text)
         texts = [sql_of(part) for part in conjuncts(tree)]
@@ -168,6 +169,8 @@ class TraceConditions:
         if isinstance(condition, NamedCondition):
             raise unregistered(condition)
         assert isinstance(condition, SqlCondition)
+        if is_long_condition(condition.text):
+            return self._long_question(condition.text, text)
         pure = [tree for _, tree in parts if not has_aggregate(tree)]
         iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
         columns = [column.name for _, tree in parts for column in tree.find_all(exp.Column) if not column.table]
@@ -178,6 +181,21 @@ class TraceConditions:
             self._of_match.add(exp.and_(*iterative), condition.text) if iterative else None,
             columns=tuple(dict.fromkeys(columns)),
             aggregates=tuple(dict.fromkeys(aggregates)),
+        )
+
+    def _long_question(self, condition: str, text: str) -> _ConditionQuestion:
+        """The question of a condition on texts that the parser does not read."""
+        expression = Vectorized(self.events.schema)
+        value = quick_condition(self._scope, expression.zone, condition)
+        if value is None:
+            raise ExpressionSyntaxError.at(
+                f"a condition of {len(condition):,} characters needs columns of texts", condition
+            )
+        expression.add_value(value, condition, is_harmless=True)
+        [values] = expression.evaluate(self.events)
+        names = self.events.column_names
+        return _ConditionQuestion(
+            text, mask_of(values), columns=tuple(names[at] for at in sorted(columns_of(value.text)))
         )
 
     def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_ConditionQuestion]:

@@ -10,6 +10,7 @@ from asterism.arguments import expect_string
 from asterism.discovery.editing.edited_documents import FileRules, HttpRules
 from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.kept_rules import KeptRules
+from asterism.discovery.editing.sigma_folder import SCHEME, SigmaRules
 from asterism.discovery.editing.topic_rules import TopicRules
 from asterism.discovery.sources.database import Database, parsed_url
 from asterism.discovery.sources.kafka_topic import topic_at
@@ -26,8 +27,8 @@ def rules_at(
     by: str | None = None,
     new_file: str | None = None,
 ) -> KeptRules:
-    """The rules in a file, in a folder, in the database of a URL, at the endpoint of a query, or in a topic, which cannot be
-    changed.
+    """The rules in a file, in a folder, in the database of a URL, or at the endpoint of a query; or in a topic or Sigma
+    rules in a folder (``sigma:FOLDER``), which cannot be changed.
 
     :param token: the token of the endpoint
     :param by: who makes changes, for a database table with the column ``changed_by``
@@ -38,6 +39,8 @@ def rules_at(
         return HttpRules(Endpoint(source, token))
     if (topic := topic_at(source)) is not None:
         return TopicRules(*topic)
+    if source.startswith(SCHEME):
+        return SigmaRules(source)
     if "://" not in source:
         return FileRules(Path(source), new_file)
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')

@@ -25,6 +25,7 @@ from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.expressions.routines.user_functions import listed_functions
+from asterism.expressions.templates import is_long_condition
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.compiler import beyond_flink, compile_pattern
 from asterism.patterns.json_reading import Reading, read_graph
@@ -442,6 +443,10 @@ def parse_sql(text: str, what: str) -> exp.Expr:
 
 def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
     """:param stages: all stages and subsets, if they are known"""
+    if is_long_condition(text):
+        if schema is not None:
+            BoundPattern.of_pattern(Pattern.begin("any").where(text), schema)
+        return
     tree = parse_sql(text, "condition")
     mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
     if schema is None:

@@ -15,6 +15,10 @@ from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.wording import VariableWords
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.sigma import wording as sigma
+from asterism.text.printable import shortened
+
+MAX_LINE = 400
+"""The maximum number of characters of a line below the words of a rule. The words have what is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class SourceWords:
     :ivar draw: makes the drawing, an SVG; None: it is that of the pattern or the clause
     :ivar text: the rule in words; empty: those of the pattern or the clause
     :ivar variables: the words for the variables of the clause
-    :ivar line: a line of a trace in the words of the language
+    :ivar line: a line of a trace or of an explanation in the words of the language
     """
 
     draw: Callable[[], str] | None = None
@@ -32,8 +36,11 @@ class SourceWords:
     line: Callable[[str], str] = str
 
     def above(self, text: str) -> str:
-        """The rule in words, if there are some, above the *text* of the pattern or the clause."""
-        return f"{self.text}\n\nIt runs as:\n\n{text}" if self.text else text
+        """The rule in words, if there are some, above the *text* of the pattern or the clause, with lines of bounded length."""
+        if not self.text:
+            return text
+        lines = [shortened(self.line(line), MAX_LINE) for line in text.splitlines()]
+        return "\n".join([self.text, "", "It runs as:", "", *lines])
 
 
 PLAIN = SourceWords()
