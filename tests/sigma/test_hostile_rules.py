@@ -41,6 +41,7 @@ def test_documents_that_cannot_be_merged() -> None:
     [
         (detection(s={"a|contains": ["x" * 9] * 25_000}, condition="s"), "more than 20,000 values"),
         (detection(s={"a": 1}, condition=" or ".join(["s"] * 5_000)), "characters"),
+        (detection(s={"a": ["x"] * 5_000}, condition=" and ".join(["1 of them"] * 60)), "limit of the product 500,000"),
         (detection(s={"a": 1}, condition="(" * 500 + "s" + ")" * 500), "nested too deeply"),
         (detection(s={"a": 1}, condition="not " * 900 + "s"), "nested too deeply"),
         (detection(s={"a|re": "(a+)+" * 400 + "(?=b)"}, condition="s"), "Regular expression"),

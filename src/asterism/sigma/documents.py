@@ -25,6 +25,8 @@ MAX_VALUES = 20_000
 """The maximum number of values in a rule."""
 MAX_CONDITION = 10_000
 """The maximum number of characters of a condition."""
+MAX_TESTED = 500_000
+"""The maximum product of the words of the conditions of a rule and its values, to which ``1 of them`` in a condition leads."""
 MAX_NESTED = 30
 """The maximum nesting of parentheses in a condition, and of negations next to each other."""
 _MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|$)[ \t]*", re.M)
@@ -173,9 +175,15 @@ def check_size(value: Any) -> None:
     for section in ("detection", "filter", "correlation"):
         inside = value.get(section)
         condition = inside.get("condition") if isinstance(inside, dict) else None
-        for text in condition if isinstance(condition, list) else [condition]:
-            if isinstance(text, str):
-                _check_condition(text)
+        texts = [text for text in (condition if isinstance(condition, list) else [condition]) if isinstance(text, str)]
+        for text in texts:
+            _check_condition(text)
+        words = sum(len(text.split()) for text in texts)
+        if words * count > MAX_TESTED:
+            raise PatternProcessorError(
+                f"the condition has {words:,} words, and the rule {count:,} values (limit of the product {MAX_TESTED:,})",
+                "Each word may stand for all selections.",
+            )
 
 
 def _check_condition(text: str) -> None:
