@@ -2,7 +2,8 @@
 
 * ``idle``: the duration of a micro-batch without events, of a pattern with 32 key groups (``asterism``) and of Spark's own
   ``groupBy(window, key).count()`` with Spark's default state store (``spark``), both over the state of 2,000 events;
-* ``match``: 1,000 events/s, a trigger of 0.5 s: from an event that completes a match to the match in the sink;
+* ``quiet``: a query whose source has no event, with each of the triggers: CPU seconds of all its processes, for each second;
+* ``match``: 1,000 events/s, with each of the triggers in turn: from an event that completes a match to the match in the sink;
 * ``rule``: in the same stream, from the commit of a rule to a SQLite database to the begin of the micro-batch from which it is in
   force, and to its first match in the sink. Each is committed when the match of the one before it has arrived, just before a
   micro-batch begins without it.
@@ -37,8 +38,8 @@ from asterism.discovery.editing.rule_set import Addition
 from asterism.rules.definition.processor import PatternProcessor
 from benchmarks import harness
 
-IDLE, MATCH, RULE = "idle", "match", "rule"
-WHAT = (IDLE, MATCH, RULE)
+IDLE, QUIET, MATCH, RULE = "idle", "quiet", "match", "rule"
+WHAT = (IDLE, QUIET, MATCH, RULE)
 ASTERISM, SPARK = "asterism", "spark"
 RATE, USERS = 1_000, 500
 """Events per second; an event and the next one are of the same user."""
@@ -123,7 +124,7 @@ def _await(condition: Callable[[], bool], query: StreamingQuery) -> None:
 
 
 class Clock(DataSource):
-    """A stream of RATE events per second since *begin*, an option in seconds, each at its event time."""
+    """A stream of *rate* events per second since *begin*, an option in seconds, each at its event time."""
 
     @classmethod
     def name(cls) -> str:
@@ -133,30 +134,30 @@ class Clock(DataSource):
         return "sent BIGINT, number BIGINT"
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - Spark's name
-        return Ticks(float(self.options["begin"]))
+        return Ticks(float(self.options["begin"]), int(self.options["rate"]))
 
 
 class Ticks(SimpleDataSourceStreamReader):
-    def __init__(self, begin: float) -> None:
-        self.begin = begin
+    def __init__(self, begin: float, rate: int) -> None:
+        self.begin, self.rate = begin, rate
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names, as below
         return {"number": 0}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int, int]], dict[str, int]]:
-        end = {"number": int((time.time() - self.begin) * RATE)}
+        end = {"number": int((time.time() - self.begin) * self.rate)}
         return self.readBetweenOffsets(start, end), end
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int, int]]:  # noqa: N802
         numbers = range(start["number"], end["number"])
         # PySpark copies the iterator, which a generator does not allow.
-        return iter([(int((self.begin + number / RATE) * 1_000_000), number) for number in numbers])
+        return iter([(int((self.begin + number / self.rate) * 1_000_000), number) for number in numbers])
 
 
-def events_since_now(spark: SparkSession) -> KeyedStream:
+def events_since_now(spark: SparkSession, rate: int = RATE) -> KeyedStream:
     """Columns: ``ts``; ``sent``, the same in microseconds; ``number``; ``user``."""
     spark.dataSource.register(Clock)
-    ticks = spark.readStream.format(Clock.name()).option("begin", time.time()).load()
+    ticks = spark.readStream.format(Clock.name()).options(begin=time.time(), rate=rate).load()
     events = ticks.select(
         F.timestamp_micros("sent").alias("ts"), "sent", "number", F.expr(f"number DIV 2 % {USERS}").alias("user")
     )
@@ -175,6 +176,31 @@ def running(start: Callable[[str], StreamingQuery | None]) -> Iterator[Streaming
             query.stop()
 
 
+def quiet(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
+    with running(partial(_alternating(spark, rate=0), lambda rows, _: rows.collect(), trigger)):
+        time.sleep(seconds)  # what the begin of the query leaves to do
+        before = _cpu_seconds()
+        time.sleep(seconds)
+        after = _cpu_seconds()
+    return {"latency": QUIET, "trigger_s": trigger, "cpu_per_s": (after - before) / seconds}
+
+
+def _cpu_seconds() -> float:
+    return sum(seconds for _, seconds in harness.family_use().values())
+
+
+def _alternating(spark: SparkSession, rate: int = RATE) -> Callable[..., StreamingQuery | None]:
+    """Starts a query that finds each event with the next one, for a sink, a trigger in seconds, and a checkpoint."""
+    pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
+    found = CEP.pattern(events_since_now(spark, rate), pattern.within(timedelta(minutes=1)))
+
+    def start(sink: Callable[[DataFrame, int], object], trigger: float, checkpoint: str) -> StreamingQuery | None:
+        select = {"matches": ["b.sent AS sent"]}
+        return found.run({"matches": sink}, select=select, checkpoint=checkpoint, trigger=trigger_of(trigger))
+
+    return start
+
+
 def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
     arrived: dict[float, float] = {}
     """When each event was sent, and when its match arrived."""
@@ -184,10 +210,7 @@ def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]
         now = time.time()
         arrived.update({row.sent / 1_000_000: now for row in found})
 
-    pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
-    found = CEP.pattern(events_since_now(spark), pattern.within(timedelta(minutes=1)))
-    start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=trigger_of(trigger))
-    with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
+    with running(partial(_alternating(spark), sink, trigger)) as query:
         _durations(query, WARM_UP)
         begin = time.time()
         time.sleep(seconds)
@@ -268,19 +291,22 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--micro-batches", type=int, default=20, help="without events, per query and round")
     cli.add_argument("--seconds", type=float, default=30, help="of 1,000 events/s per round")
     cli.add_argument("--updates", type=int, default=20, help="rules per round")
-    cli.add_argument("--trigger", type=float, default=0.5, help="seconds between micro-batches with events")
+    cli.add_argument("--triggers", default="0,0.5", help="seconds between micro-batches; the last one for rules")
     cli.add_argument("--interval", type=float, default=0.2, help="seconds between polls of the database")
     args = cli.parse_args(arguments)
-    what = args.what.split(",")
+    what, triggers = args.what.split(","), [float(seconds) for seconds in args.triggers.split(",")]
     spark = harness.session(args.cores, "4g")
     for number in range(1, args.rounds + 1):
         if IDLE in what:
             show(number, idle(spark, ASTERISM, _pattern, args.micro_batches))
             show(number, idle(spark, SPARK, _window, args.micro_batches))
-        if MATCH in what:
-            show(number, match(spark, args.seconds, args.trigger))
+        for trigger in triggers:
+            if QUIET in what:
+                show(number, quiet(spark, args.seconds, trigger))
+            if MATCH in what:
+                show(number, match(spark, args.seconds, trigger))
         if RULE in what:
-            show(number, rule(spark, args.updates, args.trigger, args.interval))
+            show(number, rule(spark, args.updates, triggers[-1], args.interval))
     spark.stop()
     return 0
 

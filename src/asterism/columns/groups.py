@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,8 @@ KEY_HASH = internal("key_hash")
 """Column with the 64-bit hash of the key, added by the host."""
 BUCKET = "__bucket"
 """The bucket of the key of a row of a table. A bucket is a range of key hashes."""
+_BITS, _FEW = 63, 1000
+"""Of a number that stands for a row; and the number of rows that are sorted by :func:`numpy.lexsort` in as much time."""
 
 
 def offsets_of(counts: Any) -> Ints:
@@ -102,6 +105,56 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
             codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
     assert codes is not None
     return codes, count
+
+
+def sorted_rows(*columns: Ints) -> tuple[Ints, Mask]:
+    """The indexes of the rows in the order of *columns*, by the first of them first, equal rows in their order; and a mask of
+    those, in this order, that differ from the one before. As ``lexsort``, but of many rows in a fourth of the time, if they fit
+    into 64 bits. See docs/decisions/0163.
+
+    >>> order, begins = sorted_rows(np.array([2, 1, 2, 1]), np.array([7, 7, 5, 7]))
+    >>> order.tolist(), begins.tolist()
+    ([1, 3, 2, 0], [True, False, True, True])
+    """
+    count = len(columns[0])
+    bits = max(count - 1, 0).bit_length()
+    begins = np.ones(count, np.bool_)
+    numbers = _packed(columns, bits) if count > _FEW else None
+    if numbers is None:
+        order: Ints = np.lexsort(columns[::-1])
+        begins[1:] = False
+        for column in columns:
+            begins[1:] |= column[order][1:] != column[order][:-1]
+        return order, begins
+    numbers <<= bits
+    numbers |= np.arange(count)
+    numbers.sort()  # each number occurs once, so any sort is stable
+    order = numbers & np.int64((1 << bits) - 1)
+    numbers >>= bits
+    begins[1:] = numbers[1:] != numbers[:-1]
+    return order, begins
+
+
+def _packed(columns: Sequence[Ints], free: int) -> Ints | None:
+    """A number for each row, in the same order as the rows of *columns*, with *free* bits to spare; None: there is none."""
+    parts, width = [], free
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        if (high - low).bit_length() > _BITS:
+            return None
+        part = column - low
+        used = int(np.bitwise_or.reduce(part))
+        zeros = max((used & -used).bit_length() - 1, 0)  # at the end of all of them
+        size = (high - low).bit_length() - zeros
+        parts.append((part, zeros, size))
+        width += size
+    if width > _BITS:
+        return None
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for part, zeros, size in parts:
+        numbers <<= size
+        numbers |= part >> zeros
+    return numbers
 
 
 def first_rows(codes: Ints, count: int) -> Ints:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import consecutive, first_rows, group_codes, offsets_of
+from asterism.columns.groups import consecutive, first_rows, group_codes, offsets_of, sorted_rows
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
@@ -249,33 +249,31 @@ class WindowCall:
         row, start, end = assigned(self.spec.windows, times)
         if self.event_time:
             kept = self._kept_until(end) > self.watermarks[row]
-            taken = np.zeros(len(times), np.bool_)
-            taken[row[kept]] = True
-            self._late(~taken)
-            row, start, end = row[kept], start[kept], end[kept]
+            if not kept.all():
+                taken = np.zeros(len(times), np.bool_)
+                taken[row[kept]] = True
+                self._late(~taken)
+                row, start, end = row[kept], start[kept], end[kept]
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
         differ = self.spec.windows.starts_differ
         by_end = () if differ else (np.concatenate([self.old.column("end").to_numpy(), end]),)
-        order = np.lexsort((*by_end, starts, code))  # stable: existing panes come first
-        new = np.ones(len(order), np.bool_)
-        new[1:] = False
-        for column in (code, starts, *by_end):
-            new[1:] |= column[order][1:] != column[order][:-1]
+        order, new = sorted_rows(code, starts, *by_end)  # existing panes come first
         pane_of = np.cumsum(new) - 1
-        count = int(new.sum())
         first = order[new]
+        count = len(first)
         old = np.where(first < n_old, first, NONE)
         panes = self._panes(old, count)
         fresh = old == NONE
         panes.start[fresh] = start[first[fresh] - n_old]
         panes.end[fresh] = end[first[fresh] - n_old]
-        is_element = order >= n_old
-        chosen = order[is_element] - n_old
-        at = np.searchsorted(pane_of[is_element], np.arange(count + 1))
+        if n_old:
+            is_element = order >= n_old
+            order, pane_of = order[is_element] - n_old, pane_of[is_element]
+        at = offsets_of(np.bincount(pane_of, minlength=count))
         example = np.where(fresh, row[np.maximum(first - n_old, 0)] if len(row) else 0, NONE)
-        self._play(panes, PaneSources(old, example, row[chosen], at))
+        self._play(panes, PaneSources(old, example, row[order], at))
 
     def _sessions(self, times: Ints) -> None:
         windows = self.spec.windows
@@ -344,7 +342,8 @@ class WindowCall:
         table, sources, row = self.plan.table, self.sources, self.sources.row
         self.rules = self._rules()
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
-        self.elements = events = self.events if everywhere else self.events.take(pa.array(row))
+        read = self.events.drop_columns(self.plan.key_schema.names)
+        self.elements = events = read if everywhere else read.take(pa.array(row))
         self._element_times = events.column(TIME).to_numpy()
         distances = np.zeros((len(row), len(table.distances)))
         for n in range(len(table.distances)):
@@ -356,10 +355,10 @@ class WindowCall:
         while True:
             self.panes = kernels.Panes(*(array.copy() for array in panes))
             self.log = kernels.Log(
-                firings=np.zeros((room, 10), np.int64),
+                firings=np.empty((room, 10), np.int64),
                 segment_of=np.full(len(row), NONE, np.int64),
-                left=np.zeros(2 * len(row) + count + 1, np.int64),
-                right=np.zeros(2 * len(row) + count + 1, np.int64),
+                left=np.empty(2 * len(row) + count + 1, np.int64),
+                right=np.empty(2 * len(row) + count + 1, np.int64),
                 sizes=np.zeros(5, np.int64),
                 late=np.zeros(len(row), np.bool_),
                 merges=np.zeros((0 if sources.ends is None else count, 3), np.int64),
@@ -543,10 +542,11 @@ class WindowCall:
                 self.group.metrics[metric] += count
         place = fired[:, kernels.PLACE]
         place = np.where(place == NONE, END_OF_TIME, place)  # a timer fires after the elements of its time
-        ranks = np.empty(len(fired), np.int64)
-        keys = (fired[:, kernels.STOP], place, fired[:, kernels.TIME], fired[:, kernels.STAGE])
-        ranks[np.lexsort(keys)] = np.arange(len(fired))
-        order = np.argsort(ranks[firing_of], kind="stable")
+        order = np.lexsort((fired[:, kernels.STOP], place, fired[:, kernels.TIME], fired[:, kernels.STAGE]))
+        if len(firing_of) != len(fired) or bool((firing_of != np.arange(len(fired))).any()):
+            ranks = np.empty(len(fired), np.int64)
+            ranks[order] = np.arange(len(fired))
+            order = np.argsort(ranks[firing_of], kind="stable")
         which = firing_of[order]
         firings = fired[which]
         columns: list[Any] = []

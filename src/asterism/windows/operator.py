@@ -405,6 +405,9 @@ class WindowOperator(KeyGroupOperator):
                 continue
             times = arrival.events.column(TIME).to_numpy()
             passed = (times <= before) & (times != NO_TIME)
+            if not passed.any():
+                others.append(arrival)
+                continue
             behind.append(arrival.events.filter(pa.array(passed)))
             others.append(replace(arrival, events=arrival.events.filter(pa.array(~passed))))
         ready = super().ready_events(group, others, before)
@@ -419,20 +422,16 @@ class WindowOperator(KeyGroupOperator):
         watermarks = np.full(len(times), group.before, np.int64)
         stages = np.full(len(times), CallPhase.ELEMENTS, np.int64)
         if self.spec.in_order:
-            behind = ready.get(BEHIND, events.slice(0, 0))
-            events = events.take(pa.array(np.argsort(times, kind="stable")))
-            times = events.column(TIME).to_numpy()
+            order = np.argsort(times, kind="stable")
+            events, times = events.take(pa.array(order)), times[order]
             # Some elements waited for a watermark that the host has had since the previous call.
             earlier = int(np.searchsorted(times, group.before, side="right"))
-            events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
-            late = np.arange(events.num_rows)
-            late = (late >= earlier) & (late < earlier + behind.num_rows)
-            times = events.column(TIME).to_numpy()
-            watermarks = np.where(late, group.before, times - 1)
-            before = times <= group.before
-            stages = np.where(late, CallPhase.ELEMENTS, np.where(before, CallPhase.BEFORE, CallPhase.AFTER)).astype(
-                np.int64
-            )
+            watermarks, stages[:earlier], stages[earlier:] = times - 1, CallPhase.BEFORE, CallPhase.AFTER
+            behind = ready.get(BEHIND)
+            if behind is not None:
+                events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
+                watermarks = np.insert(watermarks, earlier, np.full(behind.num_rows, group.before))
+                stages = np.insert(stages, earlier, np.full(behind.num_rows, CallPhase.ELEMENTS))
         # The end of the input does not advance the processing time of windows in event time: elements that wait until then are
         # processed at that of the previous call.
         processing_time = int(group.header.last_activity[0])

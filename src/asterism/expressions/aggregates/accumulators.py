@@ -83,6 +83,11 @@ LONG_DIGITS = 18  # the digits that fit into 64 bits
 def totals_of(groups: Ints, count: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The sum of the values of each group, added one after the other."""
     totals = np.zeros(count, values.dtype)
+    # The order of integers does not matter.
+    if len(values) and values.dtype == np.int64 and bool((groups[1:] >= groups[:-1]).all()):
+        begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
+        totals[groups[begins]] = np.add.reduceat(values, begins)
+        return totals
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(totals, groups, values)
     return totals
@@ -222,20 +227,22 @@ class ExactSum(Cell):
             halves = [words[:, 0]]
         else:
             halves[1:-1] = [half & _LOW for half in halves[1:-1]]
-        return self._columns(halves, where_valid(column))
+        return self._columns(halves, where_valid(column) if column.null_count else None)
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        valid = where_valid(columns[-1])
-        groups = groups[valid]
-        sums = [totals_of(groups, count, filled(column)[valid].astype(np.int64)) for column in columns]
+        values = [filled(column).astype(np.int64) for column in columns]
+        if columns[-1].null_count:
+            valid = where_valid(columns[-1])
+            groups, values = groups[valid], [column[valid] for column in values]
+        sums = [totals_of(groups, count, column) for column in values]
         for number in range(self.pieces - 1):
             sums[number + 1] += sums[number] >> 32
             sums[number] &= _LOW
         return self._columns(sums, totals_of(groups, count, np.ones(len(groups), np.int64)) > 0)
 
-    def _columns(self, pieces: Sequence[Ints], valid: Mask) -> list[pa.Array]:
+    def _columns(self, pieces: Sequence[Ints], valid: Mask | None) -> list[pa.Array]:
         lower = [pa.array(piece.astype(np.uint32)) for piece in pieces[:-1]]
-        return [*lower, nullable(pieces[-1], valid)]
+        return [*lower, pa.array(pieces[-1]) if valid is None else nullable(pieces[-1], valid)]
 
 
 _LOW = np.int64(2**32 - 1)
