@@ -177,7 +177,7 @@ def running(start: Callable[[str], StreamingQuery | None]) -> Iterator[Streaming
 
 
 def quiet(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
-    with running(partial(_alternating(spark, rate=0), lambda rows, _: rows.collect(), trigger)):
+    with running(partial(_alternating(spark, rate=0), _read, trigger)):
         time.sleep(seconds)  # what the begin of the query leaves to do
         before = _cpu_seconds()
         time.sleep(seconds)
@@ -194,7 +194,7 @@ def _alternating(spark: SparkSession, rate: int = RATE) -> Callable[..., Streami
     pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
     found = CEP.pattern(events_since_now(spark, rate), pattern.within(timedelta(minutes=1)))
 
-    def start(sink: Callable[[DataFrame, int], object], trigger: float, checkpoint: str) -> StreamingQuery | None:
+    def start(sink: Callable[[DataFrame, int], None], trigger: float, checkpoint: str) -> StreamingQuery | None:
         select = {"matches": ["b.sent AS sent"]}
         return found.run({"matches": sink}, select=select, checkpoint=checkpoint, trigger=trigger_of(trigger))
 

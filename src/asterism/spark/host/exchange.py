@@ -2,6 +2,8 @@
 
 PySpark's stateful operators read and write rows one by one, some 100,000 per second. A chunk is a single row: the shuffle and
 the stateful operator process a few hundred chunks instead of millions of events.
+
+See docs/decisions/0164.
 """
 
 from __future__ import annotations
