@@ -258,7 +258,7 @@ def test_a_folder_is_a_place_of_rules(tmp_path: Path) -> None:
     source = f"sigma:{tmp_path}"
     listed = run("list", source).output
     assert "3 on, 1 wrong" in listed
-    assert "Unknown modifier" in listed
+    assert "Unknown modifier" in run("validate", source).output
     kept = rules_at(source)
     base, many, whoami, bad = kept.all()
     assert (base.id, many.id, whoami.id, bad.id) == ("base", "many", ID, "bad")
