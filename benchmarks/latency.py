@@ -179,14 +179,10 @@ def running(start: Callable[[str], StreamingQuery | None]) -> Iterator[Streaming
 def quiet(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]:
     with running(partial(_alternating(spark, rate=0), _read, trigger)):
         time.sleep(seconds)  # what the begin of the query leaves to do
-        before = _cpu_seconds()
+        before = harness.family_seconds()
         time.sleep(seconds)
-        after = _cpu_seconds()
+        after = harness.family_seconds()
     return {"latency": QUIET, "trigger_s": trigger, "cpu_per_s": (after - before) / seconds}
-
-
-def _cpu_seconds() -> float:
-    return sum(seconds for _, seconds in harness.family_use().values())
 
 
 def _alternating(spark: SparkSession, rate: int = RATE) -> Callable[..., StreamingQuery | None]:

@@ -50,25 +50,25 @@ class IdentityCache(Generic[_V]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._entries: dict[tuple[Hashable, ...], tuple[list[object], _V]] = {}
-        self._tuples: dict[tuple[Hashable, ...], tuple[Iterable[object], _V]] = {}
+        self._entries: dict[tuple[Hashable, ...], tuple[tuple[object, ...], _V]] = {}
+        self._tuples: dict[tuple[Hashable, ...], tuple[tuple[object, ...], _V]] = {}
 
     def of(self, objects: Iterable[object], make: Callable[[], _V], *others: Hashable) -> _V:
         """The value of *objects*. If there is none, *make* makes it.
 
         :param others: what the value depends on besides the objects, compared by value
         """
-        if type(objects) is tuple:
-            known = recent(self._tuples, (id(objects), *others))
+        alive = tuple(objects)
+        if alive is objects:
+            known = recent(self._tuples, (id(alive), *others))
             if known is not None:
                 return known[1]
-        alive = list(objects)
         key = (len(alive), *map(id, alive), *others)
         entry = recent(self._entries, key)
         if entry is None:
             entry = keep(self._entries, self._most, key, (alive, make()))
-        if type(objects) is tuple:
-            keep(self._tuples, self._most, (id(objects), *others), (objects, entry[1]))
+        if alive is objects:
+            keep(self._tuples, self._most, (id(alive), *others), (alive, entry[1]))
         return entry[1]
 
     def clear(self) -> None:

@@ -111,6 +111,7 @@ def test_a_long_condition_on_texts() -> None:
     bound = BoundPattern.of_pattern(Pattern.begin("x").where(text), table.schema)
     (values,) = bound.vectorized.evaluate(table)
     assert [bool(value) for value in values.to_pylist()] == [True, False, False]
+    assert bound.texts_of_bits(str) == [text]
     events = [{"t": number, "a": value} for number, value in enumerate(table["a"].to_pylist())]
     assert [match.took for match in trace(Pattern.begin("x").where(text), events, time="t").matches] == [(("x", (1,)),)]
     item = {"id": "long", "version": 1, "pattern": graph_of(Pattern.begin("x").where(text))}

@@ -134,7 +134,7 @@ def test_rules_that_have_searched_a_history_keep_their_counts(tmp_path: Path) ->
     """If the rules change before the first micro-batch of the query."""
     manager, kept = coordinator(tmp_path), version(1)
     manager.on_pattern_processors_updated([kept])
-    manager.store.write_counts(RuleCounts({("ab", 1): VersionCounts(1, matches=3, partial_matches=2)}))
+    manager.store.write_counts(RuleCounts({("ab", 1): VersionCounts(1, matches=3, partial_matches=2)}, batch=0))
     again = coordinator(tmp_path)
     again.on_pattern_processors_updated([kept, processor("cd", 1, chain("a"))])
     again.planned(2, 0)

@@ -277,6 +277,30 @@ def test_a_folder_is_a_place_of_rules(tmp_path: Path) -> None:
     assert "there is no rule" not in run("validate", source).output
 
 
+def test_a_rule_below_a_global_part_is_shown_as_what_it_becomes(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(
+        "action: global\nlogsource: {category: x}\n---\ntitle: R\ndetection: {s: {a: 1}, condition: s}\n"
+    )
+    (rule_of_file,) = rules_in(f"sigma:{tmp_path}")
+    assert "sigma" not in rule_of_file.item
+    assert PatternProcessor.from_dict(rule_of_file.item) == rule_of_file.processor()
+
+
+@pytest.mark.parametrize(("option", "name", "text"), [
+    ("--sigma", "a.yml", "title: A\nname: a\nlogsource: {category: x}\ndetection: {s: {a: 1}, condition: s}\n"),
+    ("--eql", "a.eql", "any where a == 1"),
+])  # fmt: skip
+def test_of_two_rules_with_an_id_the_first_is_added(option: str, name: str, text: str, tmp_path: Path) -> None:
+    for folder in ("b", "c"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+    added = run("add", tmp_path / "rules.yaml", tmp_path, option)
+    assert added.exit_code == 1
+    assert "1 of 2 rules are refused" in added.output
+    assert "have the id 'a'" in added.output
+    assert len(rules_in(tmp_path / "rules.yaml")) == 1
+
+
 def test_a_folder_with_options(tmp_path: Path) -> None:
     write(tmp_path / "a.yml", rule("words", s=["x"], condition="s"))
     assert "1 wrong" in run("list", f"sigma:{tmp_path}").output

@@ -13,8 +13,6 @@ from asterism.text.printable import shortened
 from asterism.text.strict_json import DocumentSyntaxError, text_of
 
 SUFFIXES = (".eql", ".toml")
-MAX_BYTES = 1_000_000
-"""The maximum size of a file. A rule in TOML has its guide for analysts in it."""
 MAX_DOTS = 30
 """The maximum number of dots in a line, apart from texts. tomllib takes memory for the square of the parts of a key."""
 _MAX_LABEL = 1_000
@@ -29,7 +27,7 @@ def document_of(source: bytes, file: Path) -> dict[str, Any]:
     :raises PatternProcessorError: it cannot be read, or is in another language
     """
     try:
-        text = text_of(source, MAX_BYTES, "EQL" if file.suffix == ".eql" else "TOML")
+        text = text_of(source, language="EQL" if file.suffix == ".eql" else "TOML")
     except DocumentSyntaxError as error:
         raise PatternProcessorError(error.message, error.detail, error.hint) from None
     if file.suffix == ".eql":

@@ -110,12 +110,12 @@ def _of_stream(events: Any) -> pa.Table:
 
 
 def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedArray:
-    if table.column_names.count(field.name) > 1:
-        names = ", ".join(table.column_names)
-        raise InvalidEventError(
-            f"two columns of the batch are named {field.name!r:.100}", f"Columns: {names:.1000}", "rename one"
-        )
-    if table.schema.get_field_index(field.name) < 0:
+    if table.schema.get_field_index(field.name) < 0:  # there is none, or several
+        if field.name in table.column_names:
+            names = ", ".join(table.column_names)
+            raise InvalidEventError(
+                f"two columns of the batch are named {field.name!r:.100}", f"Columns: {names:.1000}", "rename one"
+            )
         raise ColumnNotFoundError.from_missing_and_available(field.name, table.column_names, "in this batch")
     column = table.column(field.name)
     if column.type == field.type:

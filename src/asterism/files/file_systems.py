@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -154,25 +155,15 @@ def read_whole(files: fs.FileSystem, path: str) -> bytes:
 
     On S3, a read that fails is repeated: Arrow repeats the request, but the text of the error is then in the way of its answer.
     """
-    for seconds in _PAUSES if files.type_name == "s3" else ():
-        try:
-            return _read(files, path)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            time.sleep(seconds)
-    return _read(files, path)
+    return _repeated(files, partial(_read, files, path))
 
 
 def read_end(files: fs.FileSystem, path: str, count: int) -> bytes:
-    """The last *count* bytes of a file, or all of them, without the rest."""
+    """The last *count* bytes of a file, or all of them, without the rest. On S3, as :func:`read_whole`."""
     handler = getattr(files, "handler", None)
     if isinstance(handler, HadoopFiles):
         return handler.read_end(path, count)
-    with files.open_input_file(path) as file:
-        file.seek(max(file.size() - count, 0))
-        content: bytes = file.read(count)
-    return content
+    return _repeated(files, partial(_read_end, files, path, count))
 
 
 def read_text(files: fs.FileSystem, path: str, most: int | None = None) -> str:
@@ -189,6 +180,24 @@ def read_text(files: fs.FileSystem, path: str, most: int | None = None) -> str:
         return read_whole(files, path).decode()
     except UnicodeDecodeError as error:
         raise StateError(f"the file {path} is not text", str(error)) from None
+
+
+def _repeated(files: fs.FileSystem, read: Callable[[], bytes]) -> bytes:
+    for seconds in _PAUSES if files.type_name == "s3" else ():
+        try:
+            return read()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            time.sleep(seconds)
+    return read()
+
+
+def _read_end(files: fs.FileSystem, path: str, count: int) -> bytes:
+    with files.open_input_file(path) as file:
+        file.seek(max(file.size() - count, 0))
+        content: bytes = file.read(count)
+    return content
 
 
 def _read(files: fs.FileSystem, path: str) -> bytes:

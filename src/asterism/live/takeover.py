@@ -39,6 +39,7 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
 from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.savepoints.chunks import in_parts
 from asterism.savepoints.instances import cannot_merge, is_distributed, merged_instances, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -246,10 +247,14 @@ def _write_keys(place: Path, states: KeyStates, header: GroupHeader, pages: Mapp
     schema = pa.schema([*rows_schema(states), (KEY_HASH, pa.int64())])
 
     def tables() -> Iterator[pa.Table]:
-        for number, value in sorted(pages.items()):
-            if number != HEADER and is_of_keys(states, number):
-                rows = rows_of_pages(states, [StoredPage(0, header, number, value)])
-                yield rows.append_column(KEY_HASH, pa.array(_hashes(states, as_table(one_chunk(rows.column(THE_KEY))))))
+        stored = (
+            (StoredPage(0, header, number, value), len(value))
+            for number, value in sorted(pages.items())
+            if number != HEADER and is_of_keys(states, number)
+        )
+        for several in in_parts(stored):
+            rows = rows_of_pages(states, several)
+            yield rows.append_column(KEY_HASH, pa.array(_hashes(states, as_table(one_chunk(rows.column(THE_KEY))))))
 
     return _write_parquet(place, schema, tables())
 

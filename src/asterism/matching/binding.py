@@ -37,7 +37,7 @@ from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate,
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.ranges import Indexable
-from asterism.expressions.templates import Resolved, quick_condition, resolved
+from asterism.expressions.templates import Resolved, is_long_condition, quick_condition, resolved
 from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition
@@ -407,6 +407,9 @@ class BoundPattern:
                 texts[bit] = identity(condition.function)
                 continue
             assert isinstance(condition, SqlCondition)
+            if is_long_condition(condition.text):  # over columns alone, which it names as they are
+                texts[bit] = condition.text
+                continue
             tree = self.scope.resolve(self.scope.parse(condition.text), condition.text)
             texts[bit] = sql_of(_joined([part for part in conjuncts(tree) if not has_aggregate(part)]))
         return [text for _, text in sorted(texts.items())]

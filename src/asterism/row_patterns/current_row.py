@@ -146,7 +146,7 @@ class CurrentRow:
         limits = ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
         return next(kind for limit, kind in limits if len(self._expressions.texts) <= limit)
 
-    @property
+    @cached_property
     def columns(self) -> list[list[str]]:
         """For each bit the columns of the input that it reads."""
         names = self._clause.rows.schema.names

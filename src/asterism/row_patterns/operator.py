@@ -32,8 +32,8 @@ from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, InputSpec
 from asterism.operators.state.pages import PAGE
-from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
-from asterism.operators.state.state_store import first_of_two_tables, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
+from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import Clause, RowsPerMatch
@@ -366,7 +366,7 @@ def keys_schema(keys: pa.Schema) -> pa.Schema:
 
 def count_searches(value: bytes, keys: pa.Schema) -> int:
     """The number of keys whose search waits, in the page of any clause with such keys."""
-    table = first_of_two_tables(value, keys_schema(keys))
+    table, _ = tables_from_bytes(value, [keys_schema(keys), UNKNOWN_COLUMNS])
     return int((table.column("p:next_start").to_numpy() < table.column("p:rows").to_numpy()).sum())
 
 

@@ -215,8 +215,6 @@ class RowExpressions:
                 names |= self.columns_of([leaf.number])
             elif isinstance(leaf, AggregateValue):
                 names |= set(self.calls[leaf.variable].read)
-                plain = self.plain_aggregates.get((leaf.variable, leaf.number))
-                names |= set() if plain is None or plain.number is None else self.columns_of([plain.number])
         return names
 
     @property

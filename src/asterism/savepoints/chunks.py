@@ -74,8 +74,13 @@ def tables_of_file(content: pa.Buffer, names: Collection[str]) -> Iterator[tuple
     size = sum(group.total_byte_size for group in groups)  # not compressed
     rows = max(1, min(MANY_ROWS, MANY_BYTES * file.metadata.num_rows // max(1, size)))
     for batch in file.iter_batches(rows, use_threads=False):
-        chosen = batch.select([name for name in names if name in batch.schema.names])
-        yield pa.Table.from_batches([chosen]), chosen.nbytes
+        yield chosen_rows(batch, names)
+
+
+def chosen_rows(batch: pa.RecordBatch, names: Collection[str]) -> tuple[pa.Table, int]:
+    """The columns of a batch that have one of these names, in the order of the names, and about their bytes."""
+    chosen = batch.select([name for name in names if name in batch.schema.names])
+    return pa.Table.from_batches([chosen]), chosen.nbytes
 
 
 def chunk_schemas(summary: Summary, states: KeyStates) -> dict[str, pa.Schema]:

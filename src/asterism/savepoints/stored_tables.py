@@ -17,7 +17,8 @@ from pyarrow import fs
 
 from asterism.errors import StateError
 from asterism.files.file_systems import read_end
-from asterism.savepoints.key_groups import KEY_GROUP, KEY_HASH, POSITION, broadcast_tables, rows_schema
+from asterism.savepoints.chunks import OF_KEYS, chunk_schemas
+from asterism.savepoints.key_groups import POSITION, broadcast_tables
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import ROWS, Manifest, UpstreamOperator, folder_of_broadcast, folder_of_waiting
 from asterism.savepoints.rule_sets import RuleSets
@@ -43,7 +44,7 @@ def check_tables(
     columns = _columns_of(location, part, rules)
     with ThreadPoolExecutor(_THREADS) as threads:
         for name, count in part.counts.items():
-            places = [] if count == 0 else _files_in(files, f"{path}/{name}")
+            places = [] if count == 0 else [info.path for info in files_in(files, f"{path}/{name}")]
             wanted = columns.get(name, ())
             rows = sum(threads.map(lambda place, wanted=wanted: _rows_of(files, place, wanted), places))
             if rows != count:
@@ -60,9 +61,10 @@ def _columns_of(location: str, part: Manifest | UpstreamOperator, rules: RuleSet
         return {}
     definition = part.summary.definition
     try:
-        columns = {ROWS: [*rows_schema(key_states(definition, rules)).names, KEY_HASH]}
-        tables = {folder_of_waiting(name): schema for name, schema in definition.inputs.items()}
-        columns |= {name: [KEY_GROUP, POSITION, *schema.names] for name, schema in tables.items()}
+        schemas = chunk_schemas(part.summary, key_states(definition, rules))
+        columns = {
+            ROWS if name == OF_KEYS else folder_of_waiting(name): schema.names for name, schema in schemas.items()
+        }
         tables = {folder_of_broadcast(name): schema for name, schema in broadcast_tables(definition).items()}
         return columns | {name: [POSITION, *schema.names] for name, schema in tables.items()}
     except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
@@ -73,10 +75,10 @@ def _columns_of(location: str, part: Manifest | UpstreamOperator, rules: RuleSet
         ) from None
 
 
-def _files_in(files: fs.FileSystem, path: str) -> list[str]:
+def files_in(files: fs.FileSystem, path: str) -> list[fs.FileInfo]:
     """The files that Spark and others read as those of a table."""
     infos = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return [info.path for info in infos if info.type is fs.FileType.File and info.base_name[0] not in "._"]
+    return [info for info in infos if info.type is fs.FileType.File and info.base_name[0] not in "._"]
 
 
 def _rows_of(files: fs.FileSystem, path: str, columns: Sequence[str]) -> int:

@@ -158,7 +158,7 @@ def _merged(documents: list[SigmaDocument]) -> Iterator[SigmaDocument]:
             last = deep_dict_update(value, copy.deepcopy(shared))
         else:
             last = value
-        text = document.text if last == value and action is None else None
+        text = document.text if last == document.value else None
         yield SigmaDocument(document.file, document.line, last, text)
 
 

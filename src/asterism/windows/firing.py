@@ -543,7 +543,7 @@ class WindowCall:
         place = fired[:, kernels.PLACE]
         place = np.where(place == NONE, END_OF_TIME, place)  # a timer fires after the elements of its time
         order = np.lexsort((fired[:, kernels.STOP], place, fired[:, kernels.TIME], fired[:, kernels.STAGE]))
-        if len(firing_of) != len(fired) or bool((firing_of != np.arange(len(fired))).any()):
+        if not np.array_equal(firing_of, np.arange(len(fired))):
             ranks = np.empty(len(fired), np.int64)
             ranks[order] = np.arange(len(fired))
             order = np.argsort(ranks[firing_of], kind="stable")

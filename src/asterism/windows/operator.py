@@ -399,7 +399,8 @@ class WindowOperator(KeyGroupOperator):
             group.header.last_activity[0] = 0
         if not self.spec.in_order:
             return super().ready_events(group, arrivals, before)
-        behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
+        behind: list[pa.Table] = []
+        others: list[Arrival] = []
         for arrival in arrivals:
             if arrival.events is None:
                 continue
@@ -411,8 +412,7 @@ class WindowOperator(KeyGroupOperator):
             behind.append(arrival.events.filter(pa.array(passed)))
             others.append(replace(arrival, events=arrival.events.filter(pa.array(~passed))))
         ready = super().ready_events(group, others, before)
-        late = pa.concat_tables(behind)
-        return ready | ({BEHIND: late} if late.num_rows else {})
+        return ready | ({BEHIND: pa.concat_tables(behind)} if behind else {})
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         from asterism.windows.firing import WindowCall

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from asterism.errors import AsterismError, printable
-from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.rule_set import Addition
@@ -20,22 +20,28 @@ def eql_additions(path: str) -> tuple[list[Addition], int]:
     from asterism.discovery.sources.documents import paths_in
     from asterism.discovery.sources.file import LocalFiles
     from asterism.elastic.rule_files import SUFFIXES, document_of
-    from asterism.rules.definition.processor import PatternProcessor
+    from asterism.rules.definition.processor import PatternProcessor, Slot
+    from asterism.rules.sets.interfaces import Discovered, RefusedProcessor, unless_duplicate
 
+    accepted: dict[Slot, list[PatternProcessor]] = {}
     additions: list[Addition] = []
     refused = 0
     contents = LocalFiles(Path(path).absolute(), lambda place: paths_in(place, SUFFIXES)).contents({})
     for name, content in contents.items():
+        processor: Discovered
         try:
             if content.problem is not None:
                 raise content.problem
             document = document_of(content.text, Path(name))
             item = {"id": document.pop("id"), "version": 0, **document}
-            additions.append(Addition(item, PatternProcessor.from_dict(item)))
+            processor = unless_duplicate(replace(PatternProcessor.from_dict(item), place=name), accepted)
         except AsterismError as error:
+            processor = RefusedProcessor(name, error)
+        if isinstance(processor, PatternProcessor):
+            additions.append(Addition(item, processor))
+        else:
             refused += 1
-            lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
-            click.echo(printable(one_line(f"{name}: {'; '.join(lines)}", 1000)))
+            click.echo(printable(str(processor)))
     if refused:
         click.echo(f"{refused:,} of {len(additions) + refused:,} rules are refused")
     return additions, refused

@@ -73,7 +73,7 @@ class RuleInFile:
 
     def processor(self, sigma: SigmaOptions | None = None) -> PatternProcessor:
         """The rule, without its timestamp, and not as a shadow."""
-        return self.with_words(sigma)[0]
+        return _alone(self.read(sigma))
 
     def with_words(self, sigma: SigmaOptions | None = None) -> tuple[PatternProcessor, SourceWords]:
         """The rule as :meth:`processor` returns it, and how it is shown."""
@@ -81,10 +81,14 @@ class RuleInFile:
         from asterism.rules.sets.interfaces import without_flag
 
         rule = self.read(sigma)
-        processor = replace(rule.processor(), timestamp=None, expires=None, shadow=False)
+        processor = _alone(rule)
         if (text := _sigma_text(self.file)) is not None:
             return processor, sigma_words(text, rule.id, processor)
         return processor, words_of(without_flag(rule.item)[0], processor)
+
+
+def _alone(rule: Rule) -> PatternProcessor:
+    return replace(rule.processor(), timestamp=None, expires=None, shadow=False)
 
 
 def _rules_in(file: Path, sigma: SigmaOptions | None) -> Sequence[Rule]:

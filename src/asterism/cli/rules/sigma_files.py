@@ -106,11 +106,15 @@ def sigma_additions(path: str, options: SigmaOptions, *, is_translated: bool) ->
     """
     from asterism.discovery.editing.rule_set import Addition
     from asterism.discovery.sources.sigma_rules import sigma_rules_at
-    from asterism.rules.definition.processor import MAX_SQL, PatternProcessor
+    from asterism.rules.definition.processor import MAX_SQL, PatternProcessor, Slot
+    from asterism.rules.sets.interfaces import unless_duplicate
 
     additions: list[Addition] = []
+    accepted: dict[Slot, list[PatternProcessor]] = {}
     refused = unwritten = 0
     for processor, rule in sigma_rules_at(Path(path).absolute(), options):
+        if isinstance(processor, PatternProcessor):
+            processor = unless_duplicate(processor, accepted)
         if not isinstance(processor, PatternProcessor):
             refused += 1
             click.echo(printable(one_line(str(processor), 1000)))
@@ -125,6 +129,9 @@ def sigma_additions(path: str, options: SigmaOptions, *, is_translated: bool) ->
     if refused:
         click.echo(f"{refused:,} of {len(additions) + refused:,} rules are refused")
     if unwritten:
-        why = "a rule has no place for the options above, for what other documents of its file share, or for 50,000 characters"
+        why = (
+            "a rule has no place for the options above, for what other documents of its file share, "
+            f"or for {MAX_SQL:,} characters"
+        )
         click.echo(f"{unwritten:,} of {len(additions):,} rules are added as what they become: {why}")
     return additions, refused

@@ -30,7 +30,8 @@ class TranslatedSigmaRule(Rule):
     made: PatternProcessor | None = None
 
     def processor(self) -> PatternProcessor:
-        return Rule.processor(self) if self.made is None else self.made
+        assert self.made is not None  # it has a default because fields of the base have
+        return self.made
 
 
 class SigmaRules(KeptRules):

@@ -93,6 +93,13 @@ def totals_of(groups: Ints, count: int, values: npt.NDArray[Any]) -> npt.NDArray
     return totals
 
 
+def present(groups: Ints, count: int) -> Mask:
+    """Which groups have rows."""
+    mask = np.zeros(count, np.bool_)
+    mask[groups] = True
+    return mask
+
+
 def first_places(groups: Ints, count: int, *, last: bool = False) -> Ints:
     """The index of the first or last row of each group, -1 if it is empty."""
     at = np.full(count, -1, np.int64)
@@ -200,9 +207,7 @@ class FloatingSum(Cell):
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         valid = where_valid(columns[0])
         groups, values = groups[valid], filled(columns[0])[valid]
-        return [
-            nullable(totals_of(groups, count, values), totals_of(groups, count, np.ones(len(groups), np.int64)) > 0)
-        ]
+        return [nullable(totals_of(groups, count, values), present(groups, count))]
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,7 @@ class ExactSum(Cell):
         for number in range(self.pieces - 1):
             sums[number + 1] += sums[number] >> 32
             sums[number] &= _LOW
-        return self._columns(sums, totals_of(groups, count, np.ones(len(groups), np.int64)) > 0)
+        return self._columns(sums, present(groups, count))
 
     def _columns(self, pieces: Sequence[Ints], valid: Mask | None) -> list[pa.Array]:
         lower = [pa.array(piece.astype(np.uint32)) for piece in pieces[:-1]]

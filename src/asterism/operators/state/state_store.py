@@ -172,14 +172,6 @@ def tables_by_name(value: bytes, schemas: Mapping[str, pa.Schema]) -> dict[str, 
     return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
 
 
-def first_of_two_tables(value: bytes, schema: pa.Schema) -> pa.Table:
-    """The first table of a record of two; the schema of the other one need not be known."""
-    layout_of(value, Record.TABLES)
-    sizes = np.frombuffer(value, np.int64, 2, BODY)
-    at = BODY + sizes.nbytes
-    return batch_from_bytes(memoryview(value)[at : at + int(sizes[0])], schema)
-
-
 def tables_from_bytes(value: bytes, schemas: Sequence[pa.Schema]) -> list[pa.Table]:
     layout_of(value, Record.TABLES)
     sizes = np.frombuffer(value, np.int64, len(schemas), BODY)

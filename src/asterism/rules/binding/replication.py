@@ -13,8 +13,9 @@ See docs/decisions/0012.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,13 +85,13 @@ def copies_of(
     read: Callable[[LookupVersion], bytes] | None = None,
     *,
     kept: Mask | None = None,
-    selectors: Iterable[Selector] = (),
+    selectors: Mapping[int, Selector] = MappingProxyType({}),
 ) -> pa.Table:
     """The copies of *events*, with KEY_HASH. Their columns of lookups are NULL.
 
     :param versions: of the lookups, in each set that may be in force
     :param read: see :func:`~asterism.rules.definition.lookup_tables.table_of`
-    :param kept: the events that are copied for each of *selectors*, and for the processors, even if none of them needs it
+    :param kept: the events that are copied for the processors, even if none of them needs it, and for *selectors*, by number
     """
     from asterism.columns.hashing import hash_strings
 
@@ -109,7 +110,7 @@ def copies_of(
     of_selectors = RuleConditions.by_selector(processors)
     known = selectors_of_rules(processors)
     if kept is not None and kept.any():
-        known = {**known, **{selector.number: selector for selector in selectors}}
+        known = {**known, **selectors}
     for number, selector in _in_order(known, compiler):
         wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
         numbers = np.empty(0, np.int64)

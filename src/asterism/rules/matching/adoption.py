@@ -75,8 +75,7 @@ class AdoptedSearches:
         except MemoryError:
             raise
         except Exception as error:
-            part = PlanPart(SEARCHES, "", "", DROPPED, f"the new clause fails: {error}")
-            made, counts = None, Counter({part: count_searches(value, KEY_OF_RULES)})
+            made, counts = None, _dropped(value, f"the new clause fails: {error}")
         return made, Counter({part: count for part, count in counts.items() if part.what == SEARCHES})
 
 
@@ -135,7 +134,7 @@ class Adoption:
         """
         if isinstance(self.change, AdoptedSearches):
             return self.change.state(value, self.passed)
-        return None, +Counter({PlanPart(SEARCHES, "", "", DROPPED, self.reason): count_searches(value, KEY_OF_RULES)})
+        return None, _dropped(value, self.reason)
 
     def report(self, counts: Counts) -> None:
         """Log what was dropped."""
@@ -144,6 +143,11 @@ class Adoption:
             shown = "; ".join(f"{count:,} {described(part)}" for part, count in dropped[:_SHOWN])
             what = "pattern processor %s version %s drops partial matches of version %s: %s"
             _log.warning(what, *self.new[:2], self.old[1], shown)
+
+
+def _dropped(value: bytes, reason: str) -> Counts:
+    """The keys whose search waits, as dropped."""
+    return +Counter({PlanPart(SEARCHES, "", "", DROPPED, reason): count_searches(value, KEY_OF_RULES)})
 
 
 def partial_matches_of(page: Page) -> Any:

@@ -420,9 +420,10 @@ class DynamicCepOperator(KeyGroupOperator):
             processors = tuple([p for p in named if id(p) in used])
         bound = self._bound(processors, retained)
         kept = self._may_wait(times)
-        selectors: list[Selector] = []
+        selectors: dict[int, Selector] = {}
         if kept is not None:
-            selectors = [self.compiler.stream_selector, *selectors_of_rules(self._bound(named, retained)).values()]
+            stream = self.compiler.stream_selector
+            selectors = {stream.number: stream, **selectors_of_rules(self._bound(named, retained))}
         versions = [{version.name: version for version in processor_set.lookups} for processor_set in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})

@@ -48,10 +48,9 @@ class RuleFailure:
 
 
 class Selections:
-    """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
+    """At least one processor over events of the same schema, indexed as in a sequence of them, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
-        self.bound = tuple(bound)
         schema = bound[0].pattern.scope.schema
         self.event_schema = stored_columns(schema)
         self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema)
@@ -100,9 +99,10 @@ class Selections:
         n_codes = max(len(texts.dictionary), 1)
         state_codes, new_codes = codes[: page.keys.num_rows], codes[page.keys.num_rows :]
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
-        until = _limits_of(spans)[:, 2]
+        limits = _limits_of(spans)
+        until = limits[:, 2]
         ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
-        seen = self._seen(copies, order, new_codes, times, spans, ends, np.sort(state_keys), n_codes)
+        seen = self._seen(copies, order, new_codes, times, limits, ends, np.sort(state_keys), n_codes)
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
         known = _places(state_keys, seen.keys)
@@ -128,7 +128,7 @@ class Selections:
         order: Ints,
         codes: Ints,
         times: Ints,
-        spans: Sequence[Span],
+        limits: Ints,
         ends: Ints,
         state_keys: Ints,
         n_codes: int,
@@ -137,12 +137,12 @@ class Selections:
 
         :param order: the rows of *copies* in the order of their times
         :param codes: of the keys of *copies*
+        :param limits: of the processors, see :func:`_limits_of`
         :param ends: for each processor the time to which it advances
         :param state_keys: the keys that have partial matches, ascending: the index of the processor times *n_codes* plus the code
         """
         from asterism.rules.binding.kernels import BEGINS, HORIZON, SINCE_SET, UNTIL, SortedEvents, StateKeys, shares
 
-        limits = _limits_of(spans)
         selectors = copies.column(SELECTOR).to_numpy()
         since = copies.column(SINCE).to_numpy()
         seen_of_selectors = [_Seen.none(self.matcher.words)]
@@ -263,8 +263,8 @@ def _places(values: Ints, wanted: Ints) -> Ints:
 
 
 def _limits_of(spans: Sequence[Span]) -> Ints:
-    """The columns of *spans*: *since*, *begins* and *until*. Those that are mostly the same are made once."""
-    return _LIMITS.of(spans, lambda: np.array([(span.since, span.begins, span.until) for span in spans], np.int64))
+    """The columns of *spans*: *since*, *begins* and *until*, made once for each sequence."""
+    return _LIMITS.of([spans], lambda: np.array([(span.since, span.begins, span.until) for span in spans], np.int64))
 
 
 _LIMITS = IdentityCache[Ints](MAX_SETS)

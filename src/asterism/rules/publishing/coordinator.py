@@ -580,8 +580,10 @@ class Coordinator(PatternProcessorManager):
         with self._lock, self._tried("determine what is in force", Exception):
             if number <= self._planned:
                 return
-            if not before:  # before its first micro-batch, a query may have searched a history with an earlier set
-                before = max((counts.since for counts in self.store.counts().versions.values()), default=0)
+            if not before and not self._planned:
+                counts = self.store.counts()
+                if counts.batch == 0:  # a history, which is searched before the first micro-batch, and counted as 0
+                    before = max((version.since for version in counts.versions.values()), default=0)
             retained = [] if self._planned else self.store.retained()
             first = [processor_set for processor_set in retained if processor_set.version <= before]
             for processor_set in [*first, self.store.get(number)]:

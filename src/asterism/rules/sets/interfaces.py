@@ -360,17 +360,20 @@ def without_duplicates(discovered: Iterable[Discovered]) -> list[Discovered]:
 
     Accepted processors come first, so that a refused one cannot replace an accepted one with its id.
     """
-    kept: list[Discovered] = []
     accepted: dict[Slot, list[PatternProcessor]] = {}
-    for processor in discovered:
-        if isinstance(processor, PatternProcessor):
-            others = accepted.setdefault(processor.slot, [])
-            if fits(processor, others):
-                others.append(processor)
-            else:
-                processor = duplicate(processor, others, others[0].place)
-        kept.append(processor)
-    return good_first(kept)
+    return good_first(
+        unless_duplicate(processor, accepted) if isinstance(processor, PatternProcessor) else processor
+        for processor in discovered
+    )
+
+
+def unless_duplicate(processor: PatternProcessor, accepted: dict[Slot, list[PatternProcessor]]) -> Discovered:
+    """Accept the processor, or refuse it, because one of those that were *accepted* has its id."""
+    others = accepted.setdefault(processor.slot, [])
+    if not fits(processor, others):
+        return duplicate(processor, others, others[0].place)
+    others.append(processor)
+    return processor
 
 
 def duplicate(processor: PatternProcessor, others: Sequence[PatternProcessor], place: str | None) -> RefusedProcessor:

@@ -25,6 +25,7 @@ from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.errors import StateError
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, columns_of
 from asterism.expressions.parsing import AGGREGATES
+from asterism.expressions.templates import is_long_condition
 from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.operator import CepOperator, identity_of_function
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -331,6 +332,8 @@ def _reads(operator: CepOperator) -> set[tuple[str, str]]:
     subsets, reads = dict(pattern.nfa.subsets), set[tuple[str, str]]()
     for condition in pattern.nfa.conditions:
         if isinstance(condition, SqlCondition):
+            if is_long_condition(condition.text):  # it has no aggregates
+                continue
             scope = pattern.scope
             tree = scope.resolve(scope.parse(condition.text), condition.text)
             columns = (column for node in tree.find_all(*AGGREGATES) for column in node.find_all(exp.Column))

@@ -59,6 +59,8 @@ def by_name(array: pa.Array, kind: pa.DataType) -> pa.Array:
     >>> by_name(pa.array([{"a": 1, "b": 2}, None]), pa.struct({"b": pa.int32(), "c": pa.string()})).to_pylist()
     [{'b': 2, 'c': None}, None]
     """
+    if array.type.equals(kind):
+        return array
     types = pa.types
     mask = pa.array(array.is_null().to_numpy(zero_copy_only=False)) if array.null_count else None
     if types.is_struct(kind) and types.is_struct(array.type):

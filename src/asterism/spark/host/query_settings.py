@@ -125,12 +125,14 @@ def start(
     :param holding: makes the context in which it begins, of :func:`holding_lease`
     :raises CheckpointInUseError: another process runs a query on the checkpoint
     """
+    once = partial(_start, spark, begin, key_groups, checkpoint, in_parts=in_parts, waiting=waiting, holding=holding)
+    query = once()
     for _ in range(_STARTS - 1):
-        query = _start(spark, begin, key_groups, checkpoint, in_parts=in_parts, waiting=waiting, holding=holding)
         if query.isActive or _NOT_CONNECTED not in str(query.exception()) or query.lastProgress is not None:
-            return query
+            break
         sys.stderr.write("asterism: Spark has waited ten seconds for a Python process; the query is started again\n")
-    return _start(spark, begin, key_groups, checkpoint, in_parts=in_parts, waiting=waiting, holding=holding)
+        query = once()
+    return query
 
 
 def _start(

@@ -61,7 +61,7 @@ from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.state_reader import StateReader, is_of_asterism, operators_in, read_state
-from asterism.spark.host.stateful import group_column
+from asterism.spark.host.stateful import group_column, hash_of
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
@@ -412,7 +412,7 @@ class SavepointTables:
         """As :func:`asterism.spark.host.stateful.hash_of`; of streams without a key, the number of the instance."""
         if is_distributed(definition):
             return F.col(KEY_GROUP).cast("long")
-        return F.xxhash64(*keys) if definition.keys.names else F.lit(0).cast("long")
+        return hash_of(keys if definition.keys.names else [])
 
     def _write(self, rows: DataFrame, name: str, *, checked: bool = True) -> int:
         location = f"{self.folder.location}/{name}"

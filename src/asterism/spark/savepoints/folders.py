@@ -75,9 +75,10 @@ class StoredFolder:
                 below = info.path[info.path.index(self.path.lstrip("/")) + len(self.path.lstrip("/")) + 1 :]
                 parent, _, name = f"{other.path}/{below}".rpartition("/")
                 other.files.create_dir(parent, recursive=True)
+                whole = read_whole(self.files, info.path) if info.size <= _CHUNK else None
                 with other.files.open_output_stream(f"{parent}/{name}") as file:
-                    if info.size <= _CHUNK:  # a read that fails is repeated
-                        file.write(read_whole(self.files, info.path))
+                    if whole is not None:
+                        file.write(whole)
                         continue
                     with self.files.open_input_stream(info.path) as source:
                         while content := source.read(_CHUNK):

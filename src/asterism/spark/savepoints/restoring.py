@@ -28,6 +28,7 @@ from asterism.savepoints.chunks import (
     OF_KEYS,
     Chunk,
     GroupWriter,
+    chosen_rows,
     chunk_schemas,
     chunks_of,
     gathered,
@@ -60,7 +61,7 @@ from asterism.savepoints.manifest import (
 from asterism.savepoints.offset_log import with_key_groups, with_settings_of, with_watermark_of
 from asterism.savepoints.plain_types import retyped_table
 from asterism.savepoints.rule_sets import MAX_RULES_SIZE, RULES, RuleSets
-from asterism.savepoints.stored_tables import check_tables
+from asterism.savepoints.stored_tables import check_tables, files_in
 from asterism.spark import RESULTS
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.host import EVENT_TIME, NO_TIMER, NOW, PROCESSING_TIME, OperatorHost
@@ -406,19 +407,18 @@ def _chunks(spark: SparkSession, stored: StoredOperator, key_groups: int, *, who
         schemas = chunk_schemas(stored.summary, key_states(stored.summary.definition, stored.rules))
         for name, folder in {OF_KEYS: ROWS, **tables}.items():
             if folder == ROWS or folder in stored.counts:
-                rows = _stored_rows(spark, f"{stored.folder.location}/{folder}", whole=whole)
+                rows = _stored_rows(spark, stored.folder / folder, whole=whole)
                 chunks.append(rows.mapInArrow(_Packing(name, schemas[name], key_groups), _CHUNKS))
     return reduce(DataFrame.unionAll, chunks)
 
 
-def _stored_rows(spark: SparkSession, location: str, *, whole: bool) -> DataFrame:
+def _stored_rows(spark: SparkSession, table: StoredFolder, *, whole: bool) -> DataFrame:
     """The rows of a table; or the contents of its files, whose rows Python then reads in a fraction of the time."""
-    if whole:
-        files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(location)
-        largest = files.agg(F.max("length").alias("length")).first()
-        if largest is not None and largest.length is not None and largest.length <= _MANY_IN_FILE:
-            return files.select("content")
-    return spark.read.parquet(location)
+    infos = files_in(table.files, table.path) if whole else []
+    if infos and all(info.size <= _MANY_IN_FILE and info.base_name.endswith(".parquet") for info in infos):
+        files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(table.location)
+        return files.select("content")
+    return spark.read.parquet(table.location)
 
 
 class _Packing:
@@ -444,8 +444,7 @@ class _Packing:
                 for content in batch.column(0):
                     yield from tables_of_file(content.as_buffer(), names)
             elif batch.num_rows:
-                chosen = batch.select([name for name in names if name in batch.schema.names])
-                yield pa.Table.from_batches([chosen]), chosen.nbytes
+                yield chosen_rows(batch, names)
 
 
 def _broadcast(

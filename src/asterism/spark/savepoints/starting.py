@@ -17,7 +17,7 @@ from asterism.errors import CheckpointMismatchError, StateError, StreamDefinitio
 from asterism.operators.evolution import CANNOT_CONTINUE
 from asterism.operators.key_group import MAX_KEY_GROUPS, KeyGroupOperator
 from asterism.rules.sets.set_store import STORE
-from asterism.savepoints.manifest import MANIFEST, no_savepoint
+from asterism.savepoints.manifest import MANIFEST, MAX_SIZE, Manifest, no_savepoint
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.execution import check_checkpoint
 from asterism.spark.savepoints.changing import ChangeOptions, changed_savepoint
@@ -25,7 +25,6 @@ from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import (
     RESTORING,
     SAVEPOINT,
-    StoredSavepoint,
     check_new,
     digest_of,
     write_checkpoint,
@@ -150,7 +149,10 @@ def _is_changed(savepoint: StoredFolder, operator: KeyGroupOperator | None, chan
     """
     if operator is None:
         return False
-    summary = StoredSavepoint.of(savepoint).operators[LAST_OPERATOR].summary
+    text = savepoint.read(MANIFEST, MAX_SIZE)
+    if text is None:
+        raise no_savepoint(savepoint.location)
+    summary = Manifest.from_json(text, savepoint.location).summary  # of the last operator
     if summary is None:
         return False
     try:

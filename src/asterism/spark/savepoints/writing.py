@@ -44,7 +44,7 @@ from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
 from asterism.spark.host.column_types import spark_schema
-from asterism.spark.host.stateful import group_column
+from asterism.spark.host.stateful import group_column, hash_of
 from asterism.spark.savepoints.contents import (
     SavepointChanges,
     contents_of,
@@ -389,9 +389,10 @@ class _OperatorPart:
             if name not in given.names:
                 raise StateError(f'the column "key" has no field "{name}"', f"Fields: {', '.join(given.names)}")
             value = exact(part, given[name].dataType, f.dataType)
-            unfit = entries.where(part.isNotNull() & value.isNull()).select(part).first()
-            if unfit is not None:
-                raise _not_of_type(name, unfit[0], f.dataType)
+            if given[name].dataType != f.dataType:
+                unfit = entries.where(part.isNotNull() & value.isNull()).select(part).first()
+                if unfit is not None:
+                    raise _not_of_type(name, unfit[0], f.dataType)
             key.append(value.alias(f.name))
         return typed.withColumn(THE_KEY, F.struct(*key))
 
@@ -411,7 +412,7 @@ class _OperatorPart:
         key = F.coalesce(F.col(THE_KEY), F.col("new_key"))
         keys = [key.getField(f.name) for f in self._key_fields]
         with_key = self.definition.keys.names
-        key_hash = F.coalesce(KEY_HASH, F.xxhash64(*keys) if with_key else F.lit(0).cast("long"))
+        key_hash = F.coalesce(KEY_HASH, hash_of(keys if with_key else []))
         state = F.coalesce(STATE_COLUMN, self._no_state())
         parts = [
             F.coalesce(_ENTRIES, F.array().cast(spark_schema(pa.schema([f])).fields[0].dataType)).alias(f.name)
@@ -474,7 +475,7 @@ class _OperatorPart:
         if self.definition.kind is OperatorKind.RULES or is_distributed(self.definition):  # no key was added
             return
         keys = [F.col(THE_KEY).getField(f.name) for f in self._key_fields]
-        key_hash = F.xxhash64(*keys) if self._key_names else F.lit(0).cast("long")
+        key_hash = hash_of(keys if self._key_names else [])
         wrong = rows.where(key_hash != F.col(KEY_HASH)).count()
         several = rows.count() - rows.select(THE_KEY).distinct().count()
         if wrong or several:
