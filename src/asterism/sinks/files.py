@@ -91,7 +91,8 @@ class FileSink:
         files = df.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
             ((last, other),) = (
-                files.load(self.path)
+                # Of a single path that does not exist, Spark would log this, with a stack trace.
+                files.load([self.path, self.path])
                 .selectExpr(
                     f"max(CAST(nullif({number}, '') AS BIGINT)) AS last",
                     f"min(path) FILTER (WHERE {number} = '') AS other",

@@ -30,6 +30,7 @@ from pyspark.sql.utils import is_remote
 from asterism.spark.host import versions
 from asterism.spark.host.control_source import renamed
 from asterism.spark.session.checkpoints import current_checkpoint, restored_batches
+from asterism.spark.session.first_batch import show_first_batch
 from asterism.spark.session.leases import checked, leased, options_of_source, unprotected
 from asterism.spark.session.pipelines import is_pipeline
 from asterism.spark.session.progress_listener import observe
@@ -57,6 +58,8 @@ _ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "f
 """The value that Spark takes for a stateful operator in any case. Spark has a daemon for each environment of its workers, so with
 the default, those of ``mapInArrow`` would have another one. See docs/decisions/0161.
 """
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+"""Spark turns it off in each streaming query, and warns of it if it is on when the query starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def _start(
         **arrow_batches(spark),
         **state_compression(spark),
         **_ONE_DAEMON,
+        _ADAPTIVE: "false",
     }
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.
@@ -160,6 +164,7 @@ def _start(
         with waiting(query):
             while query.isActive and query.status["message"].startswith("Initializing"):
                 time.sleep(_SECONDS)
+    show_first_batch(query)
     return query
 
 

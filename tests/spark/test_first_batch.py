@@ -1,0 +1,39 @@
+"""At a terminal, the first micro-batch says that it runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from asterism.spark.session import first_batch
+
+
+class _Query:
+    """A query whose first micro-batch ends when it has been asked for the third time."""
+
+    name, lastProgress = "carts", None  # noqa: N815
+    status = {"message": "Processing new data"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def awaitTermination(self, seconds: float) -> bool:
+        self.asked += 1
+        if self.asked == 3:
+            self.lastProgress: Any = object()
+        return False
+
+
+def test_the_first_micro_batch_says_that_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    first_batch._show(_Query())  # type: ignore[arg-type]
+    lines = capsys.readouterr().err.replace("\r\x1b[K", "").splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(
+        r"asterism: the first micro-batch of carts has run for \d+ s \(processing new data\)\. "
+        r"It starts Python processes and loads compiled code; later ones are faster\.",
+        lines[0],
+    )
+    first_batch.show_first_batch(_Query())  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
