@@ -29,9 +29,14 @@ ALLOWED = {
     _SPARK
     + r"Utils: Set SPARK_LOCAL_IP if you need to bind to another address": "Spark, when it starts, on some networks",
     _SPARK + r"Utils: Service 'SparkUI' could not bind on port \d+\. Attempting port \d+\.": "another session runs",
+    _SPARK
+    + r"MicroBatchExecution: Disabling AQE since AQE is not supported in stateful workloads\.": "Spark 4.3, always",
+    _SPARK
+    + r"MicroBatchExecution: source \[.*\] does not support Trigger\.AvailableNow\. Falling back to .*": "a drain, on purpose",
+    _SPARK + r"MicroBatchExecution: The read limit .* is ignored when Trigger\.Once is used\.": "a drain, on purpose",
 }
-"""The lines that a program with Spark may print beside its own output, as regular expressions, and who prints them. They come
-before the first query, where a library can change nothing.
+"""The lines that a program with Spark may print beside its own output, as regular expressions, and who prints them. A library can
+change nothing about them: they come before the first query, or in each query that has state or drains its input.
 """
 
 
