@@ -6,7 +6,9 @@ import getpass
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from asterism.console import application as module_of_requests
 from asterism.console import counts as module
 from asterism.console.application import HEADERS, ConsoleApplication
 from asterism.console.backtests import Backtests
@@ -27,6 +30,7 @@ from asterism.discovery import (
 )
 from asterism.rules.definition import processor
 from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.discovery_status import RuleState, Status
 from asterism.rules.sets.history import HistoryEntry, changes
 from asterism.rules.sets.set_store import FolderStore
 from asterism.text.strict_yaml import read_yaml, written_yaml
@@ -548,6 +552,37 @@ def test_a_sample_becomes_a_test(source: str) -> None:
     assert client.good("POST", "/api/test", fields | {"text": with_test})["name"] == "one of each 2"
 
 
+PRICES = """ts,user,kind,price
+2026-01-31 12:00:01,ann,c,1
+2026-01-31 12:00:02,bob,c,2
+2026-01-31 12:00:03,ann,c,3
+2026-01-31 12:00:04,ann,a,4
+2026-01-31 12:00:05,ann,c,5
+2026-01-31 12:00:06,ann,a,9
+2026-01-31 12:00:07,ann,c,1
+"""
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_test_has_the_events_that_its_match_needs(rules: Path, measured: bool) -> None:
+    """The match needs the event before it, with which its price is compared."""
+    client = Asker(application(str(rules)))
+    sql = f"""PARTITION BY user ORDER BY ts {"MEASURES A.price AS price" if measured else "ALL ROWS PER MATCH"}
+PATTERN (A) DEFINE A AS kind = 'a' AND PREV(price) > 2
+"""
+    fields = {"text": json.dumps({"id": "rise", "version": 1, "sql": sql}), "id": None, "events": PRICES, "name": "one"}
+    found = client.good("POST", "/api/sample", fields)
+    assert [match["end"][17:19] for match in found["matches"]] == ["04", "06"]
+    last = {name: found["matches"][1][name] for name in ("key", "start", "end")}
+    counts = [(False, 7), (True, 4), (last, 2), (last | {"key": ["bob"]}, 4)]
+    for needed, count in counts:
+        test = client.good("POST", "/api/test", fields | {"needed": needed})
+        assert test["events"] == count
+        assert client.good("POST", "/api/tests", {"text": test["text"]}) == [{"name": "one", "failure": []}]
+    for wrong in (5, {"key": ["ann"]}, last | {"key": 5}, last | {"start": 5}):
+        assert client.ask("POST", "/api/test", fields | {"needed": wrong})[0] == 422
+
+
 def test_versions_have_an_author_a_time_and_a_comment(source: str) -> None:
     client = Asker(application(source))
     client.good("POST", "/api/save", {"text": json.dumps(rule()), "tag": None, "comment": " the first "})
@@ -667,6 +702,52 @@ def test_the_status_of_a_query_is_shown_over_time(rules: Path, tmp_path: Path) -
     found = client.good("GET", "/api/status")
     assert found["error"]["message"]
     assert found["status"]["state"] == "valid"  # the last one
+
+
+def test_the_matches_of_former_versions_are_counted(rules: Path, tmp_path: Path) -> None:
+    status = WatchedStatus(status_in(tmp_path / "checkpoint"))
+    client = Asker(application(str(rules), status=status))
+    status.look()
+    assert client.good("GET", "/api/status")["earlier"] == {}
+    store = FolderStore(str(tmp_path / "checkpoint" / "pattern_processors"))
+    store.write_status(Status("valid", 2, {"pair": 2}, rules=[RuleState("pair", 2, "in force", added=2)]))
+    status.look()
+    assert client.good("GET", "/api/status")["earlier"] == {"pair": 5}
+
+
+@pytest.mark.skipif(
+    not hasattr(time, "pthread_getcpuclockid"), reason="this system does not count the time of a thread"
+)
+def test_a_check_waits_for_its_turn_but_does_not_compute_for_ever(
+    client: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps(rule())
+    good = client.good("POST", "/api/check", {"text": text})
+    check = client.application.source.check
+    monkeypatch.setattr(module_of_requests, "CHECK_POLL", 0.01)
+    monkeypatch.setattr(module_of_requests, "CHECK_CPU", 0.05)
+
+    def waits(*arguments: Any) -> Any:
+        time.sleep(0.2)
+        return checked
+
+    def computes(*arguments: Any) -> Any:
+        until = time.thread_time() + 1
+        while time.thread_time() < until:
+            pass
+
+    checked = check(text, None)
+    monkeypatch.setattr(client.application.source, "check", waits)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: client.ask("POST", "/api/check", {"text": text}), range(4)))
+    assert [status for status, _ in answers] == [200] * 4
+    assert answers[0][1]["id"] == good["id"]
+    monkeypatch.setattr(client.application.source, "check", computes)
+    status, answer = client.ask("POST", "/api/check", {"text": text})
+    assert (status, answer["error"]["message"]) == (422, "the check of the rule takes more than 0.05 seconds")
+    monkeypatch.setattr(client.application.source, "check", waits)
+    monkeypatch.setattr(module_of_requests, "CHECK_TIMEOUT", 0.1)
+    assert client.ask("POST", "/api/check", {"text": text})[0] == 503
 
 
 # ---------------------------------------------------------------------- hostile rules

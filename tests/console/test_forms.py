@@ -236,19 +236,21 @@ def test_texts_without_a_form(text: str) -> None:
     [
         ({"shape": "other"}, "shape must be one of sequence, count, absence, total, fast, first, change"),
         ({"keys": ["a"] * 6}, "keys must be a list of at most 5 columns"),
-        ({"keys": ["a\n"]}, "keys must be a column"),
+        ({"keys": ["a\n"]}, "what is chosen for the key is not the name of a column"),
+        ({"shape": "sequence", "second": [{"column": ""}]}, "no column is chosen for a condition of the second event"),
+        ({"shape": "change", "column": ""}, "no column is chosen for the value"),
         ({"times": 1}, "times must be a whole number from 2 to 100"),
         ({"within": [0, "MINUTE"]}, "within must be a whole number from 1 to 9,999"),
         ({"within": [1, "WEEK"]}, "the unit of within must be one of SECOND, MINUTE, HOUR, DAY"),
         ({"within": None}, "within must be a number and a unit"),
         ({"first": [{"column": "price", "operator": "=", "kind": "number", "value": "1 OR true"}]},
-         "the value of price in first must be a number, such as 12.5"),
+         "the value of price in a condition must be a number, such as 12.5"),
         ({"first": [{"column": "day", "operator": "=", "kind": "date", "value": "2026-02-30"}]},
-         "the value of day in first must be a date, such as 2026-01-31"),
+         "the value of day in a condition must be a date, such as 2026-01-31"),
         ({"first": [{"column": "at", "operator": "=", "kind": "time", "value": "2026-02-30 12:00"}]},
-         "the value of at in first must be a time, such as 2026-01-31 12:00:00"),
+         "the value of at in a condition must be a time, such as 2026-01-31 12:00:00"),
         ({"first": [{"column": "a", "operator": "; --", "kind": "text", "value": ""}]},
-         "the operator of first must be one of =, <>, <, <=, >, >=, contains, startswith, IS NULL, IS NOT NULL"),
+         "the operator of a condition must be one of =, <>, <, <=, >, >=, contains, startswith, IS NULL, IS NOT NULL"),
         ({"first": [5]}, "first must be a list of objects"),
         ({"first": [{}] * 11}, "first must be a list of at most 10 conditions"),
     ],
@@ -262,7 +264,7 @@ def test_wrong_fields(change: dict[str, Any], message: str) -> None:
 
 
 def test_fast_needs_a_time() -> None:
-    with pytest.raises(PatternProcessorError, match="time must be a column"):
+    with pytest.raises(PatternProcessorError, match="the rule needs a column with the event time"):
         sql_of(Form("fast", within=(1, "SECOND")))
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from selenium.webdriver import Chrome, Keys
 
@@ -88,6 +90,8 @@ def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch
 
     def answer(request: Any, **options: Any) -> Any:
         ask(request, **options)
+        match = {name: example[name] for name in ("difference", "version", "key", "start", "end")}
+        pq.write_table(pa.Table.from_pylist([match | {"true": None} | example["measures"]]), request["file"])
         return report  # the child of the tests knows no Spark: this is a report as Spark gives it
 
     monkeypatch.setattr(backtests._worker, "ask", answer)
@@ -95,7 +99,10 @@ def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch
     page.click(".backtest-tab .primary")
     page.wait(".legend", "2 kept")
     assert page.find(".bar-chart").get_attribute("aria-label") == "2 kept, 1 added, 2 removed"
-    assert HOSTILE in page.text(".match.removed")
+    assert HOSTILE in page.text(".found-matches table")
+    assert len(page.all(".found-matches tbody tr")) == 1
+    page.click(".found-matches td summary")
+    assert HOSTILE in page.text(".found-matches .event-list")
     assert "Only the first 4 of 5 matches" in page.text(".found-matches .notice")
     assert page.text(".daily-chart .legend") == "as edited\nin use"
     assert "Matches\t4\t3" in page.text("table.numbers")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from asterism.console import application
 from asterism.console.application import MAX_BODY, MAX_SAMPLING
 from asterism.console.server import ConsoleServer
 from asterism.console.worker import WorkerError
@@ -94,7 +93,6 @@ def test_a_client_that_has_gone_is_not_waited_for(server: ConsoleServer, monkeyp
         raise WorkerError("nobody waits")
 
     monkeypatch.setattr(server.application.sampler, "ask", never)
-    monkeypatch.setattr(application, "CHECK_TIMEOUT", 120.0)
     body = json.dumps({"text": json.dumps(rule()), "events": "ts,user,kind,price"}).encode()
     for number in range(MAX_SAMPLING + 2):  # more than may wait at the same time
         with connected(server) as connection:

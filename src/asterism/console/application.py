@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -54,8 +55,12 @@ from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import read_yaml, written_yaml
 
 MAX_BODY = 3 * MAX_TEXT
-CHECK_TIMEOUT = 10.0
-"""Seconds for which a client waits for the check of a rule. The check itself is bounded by the limits of rules."""
+CHECK_CPU = 10.0
+"""Seconds of CPU time after which a client no longer waits for the check of a rule, which the limits of rules bound."""
+CHECK_TIMEOUT = 120.0
+"""Seconds for which it waits at most, in the queue and on a busy machine."""
+CHECK_POLL = 0.25
+"""Seconds between two looks at a check for which a client waits."""
 SAMPLE_TIMEOUT = 30.0
 """Seconds after which the process that tries a rule is stopped."""
 MAX_CHECKING = 2
@@ -212,6 +217,7 @@ class ConsoleApplication(RuleApplication):
         status, problem = watched.current()
         fields: dict[str, Any] = {
             "series": watched.series(),
+            "earlier": watched.earlier(),
             "error": None if problem is None else error_fields(problem),
         }
         if status is not None:
@@ -228,10 +234,10 @@ class ConsoleApplication(RuleApplication):
     def _check(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
-        checked = self._limited(lambda: self.source.check(text, id))
-        form = self._limited(lambda: form_of_text(text))
+        checked = self._limited(call, lambda: self.source.check(text, id))
+        form = self._limited(call, lambda: form_of_text(text))
         report = checked.checked.to_dict() | {"form": None if form is None else form.to_dict()}
-        report["notes"] = self._limited(lambda: notes_of_text(text))
+        report["notes"] = self._limited(call, lambda: notes_of_text(text))
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
             report |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
@@ -247,21 +253,34 @@ class ConsoleApplication(RuleApplication):
         def written() -> str:
             return text_with_notes(text, notes) if form is None else text_with_form(text, form)
 
-        return json_answer({"text": self._limited(written)}, 200)
+        return json_answer({"text": self._limited(call, written)}, 200)
 
-    def _limited(self, compute: Callable[[], _T]) -> _T:
-        """:raises AnswerError: it takes too long"""
-        future: Future[_T] = self._checking.submit(compute)
-        try:
-            return future.result(CHECK_TIMEOUT)
-        except FutureTimeoutError:
-            future.cancel()
-            raise AnswerError(503, "the rule cannot be checked in time", "try again later", Retry_After="5") from None
+    def _limited(self, call: AuthorizedCall, compute: Callable[[], _T]) -> _T:
+        """The result of a computation about a rule, of which a few run at the same time, and others wait for their turn.
 
-    def _valid_rule(self, fields: _Fields) -> Mapping[str, Any]:
+        :raises AnswerError: it takes too long, or its client has gone
+        """
+        used = _ThreadTime()
+
+        def computed() -> _T:
+            used.begin()
+            return compute()
+
+        future: Future[_T] = self._checking.submit(computed)
+        deadline = time.monotonic() + CHECK_TIMEOUT
+        while not wait([future], CHECK_POLL).done:
+            if used.seconds() > CHECK_CPU:
+                message = f"the check of the rule takes more than {CHECK_CPU:g} seconds"
+                raise AnswerError(422, message, "write shorter conditions, or fewer")
+            if time.monotonic() > deadline or _is_gone(call):
+                future.cancel()
+                raise AnswerError(503, "the rule cannot be checked in time", "try again later", Retry_After="5")
+        return future.result()
+
+    def _valid_rule(self, call: AuthorizedCall, fields: _Fields) -> Mapping[str, Any]:
         """The rule of the text of a request; of a template, the one with the id of the request, or the first one."""
         text, id = fields.text("text"), fields.optional_text("id")
-        checked = self._limited(lambda: self.source.check(text, id))
+        checked = self._limited(call, lambda: self.source.check(text, id))
         if checked.checked.processor is None or checked.rule is None:
             raise InvalidProcessorError.of(checked.checked)
         rule: Mapping[str, Any] = without_flag(checked.rule)[0]
@@ -269,14 +288,14 @@ class ConsoleApplication(RuleApplication):
 
     def _sample(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
-        rule = self._valid_rule(fields)
+        rule = self._valid_rule(call, fields)
         request = {"do": "sample", "rule": rule, "events": fields.text("events"), "key": fields.key("key")}
         return json_answer(self._sampled(call, request), 200)
 
     def _events(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
-        item = None if text is None else self._rule_if_valid(fields, required=key is not None)
+        item = None if text is None else self._rule_if_valid(call, fields, required=key is not None)
         limit, around = fields.number("limit"), fields.key("around")
         if not 1 <= limit <= MAX_EVENTS:
             raise AnswerError(422, f"limit must be a number from 1 to {MAX_EVENTS:,}")
@@ -285,9 +304,9 @@ class ConsoleApplication(RuleApplication):
         request = {"do": "events", "rule": item, "key": key, "limit": limit, "around": around}
         return json_answer(self._sampled(call, request), 200)
 
-    def _rule_if_valid(self, fields: _Fields, *, required: bool) -> Mapping[str, Any] | None:
+    def _rule_if_valid(self, call: AuthorizedCall, fields: _Fields, *, required: bool) -> Mapping[str, Any] | None:
         try:
-            return self._valid_rule(fields)
+            return self._valid_rule(call, fields)
         except InvalidProcessorError:
             if required:
                 raise
@@ -295,18 +314,20 @@ class ConsoleApplication(RuleApplication):
 
     def _tests(self, call: AuthorizedCall) -> Answer:
         """Run the tests of the text of a rule."""
-        return json_answer(self._sampled(call, {"do": "tests", "rule": self._valid_rule(_Fields.of(call))}), 200)
+        return json_answer(self._sampled(call, {"do": "tests", "rule": self._valid_rule(call, _Fields.of(call))}), 200)
 
     def _new_test(self, call: AuthorizedCall) -> Answer:
         """The text of a rule with a test more: what the rule finds in a sample."""
         fields = _Fields.of(call)
-        rule = self._valid_rule(fields)
+        rule = self._valid_rule(call, fields)
         if is_template(read_yaml(fields.text("text"))[0]):
             raise AnswerError(422, "this is a template", "write the tests of a rule of a template in its row")
         tests = rule.get("tests") or []
         name = _free_name(fields.text("name").strip() or "sample", {test["name"] for test in tests})
-        test = self._sampled(call, {"do": "test", "rule": rule, "events": fields.text("events"), "name": name})
-        return json_answer({"name": name, "text": with_fields(fields.text("text"), {"tests": [*tests, test]})}, 200)
+        asked = {"do": "test", "rule": rule, "events": fields.text("events"), "name": name, "needed": fields.needed()}
+        test = self._sampled(call, asked)
+        text = with_fields(fields.text("text"), {"tests": [*tests, test]})
+        return json_answer({"name": name, "events": len(test["events"]), "text": text}, 200)
 
     def _sampled(self, call: AuthorizedCall, request: Mapping[str, Any]) -> Any:
         if not self._sampling.acquire(blocking=False):
@@ -393,7 +414,7 @@ class ConsoleApplication(RuleApplication):
     def _backtest(self, call: AuthorizedCall) -> Answer:
         backtests = self._known_backtests()
         fields = _Fields.of(call)
-        item, label = self._valid_rule(fields), fields.optional_text("label")
+        item, label = self._valid_rule(call, fields), fields.optional_text("label")
         against = self.source.used(str(item["id"]))
         request = {"rule": item, "against": None if against is None else without_flag(against)[0], "label": label}
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
@@ -488,6 +509,18 @@ class _Fields:
     def optional_number(self, name: str) -> int | None:
         return None if self.values.get(name) is None else self.number(name)
 
+    def needed(self) -> Mapping[str, Any] | None:
+        """Whether a test has only the events that matches need, and of which match: its key, and its first and last time."""
+        given = self.values.get("needed")
+        if given is None or given is False:
+            return None
+        if given is True:
+            return {}
+        if not isinstance(given, dict) or given.keys() != {"key", "start", "end"}:
+            raise AnswerError(422, "needed must be true, false, or the key, start and end of a match")
+        match = _Fields(given)
+        return {"key": match.key("key"), "start": match.optional_text("start"), "end": match.optional_text("end")}
+
     def key(self, name: str) -> Sequence[str | None] | None:
         """The values of a key, each a string or null."""
         value = self.values.get(name)
@@ -499,6 +532,30 @@ class _Fields:
             if part is not None and not (isinstance(part, str) and len(part) <= MAX_KEY_VALUE):
                 raise AnswerError(422, f"{name} must be a list of strings of up to {MAX_KEY_VALUE:,} characters")
         return value
+
+
+def _is_gone(call: AuthorizedCall) -> bool:
+    """Whether nobody waits for the response any more."""
+    return call.request.gone is not None and call.request.gone.done()
+
+
+class _ThreadTime:
+    """The CPU time that a thread has used since it began something."""
+
+    def __init__(self) -> None:
+        self._clock: int | None = None
+        self._begun = 0.0
+
+    def begin(self) -> None:
+        """Called by the thread."""
+        if sys.platform != "win32" and hasattr(time, "pthread_getcpuclockid"):
+            clock = time.pthread_getcpuclockid(threading.get_ident())
+            self._begun = time.clock_gettime(clock)
+            self._clock = clock
+
+    def seconds(self) -> float:
+        """0 if the thread has not begun, or the system does not count its time."""
+        return 0.0 if self._clock is None else time.clock_gettime(self._clock) - self._begun
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:

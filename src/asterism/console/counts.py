@@ -16,7 +16,7 @@ from typing import Any
 from asterism.errors import AsterismError
 from asterism.rules.sets.discovery_status import Status, now_text
 from asterism.rules.sets.history import HistoryEntry
-from asterism.rules.sets.set_store import history_of, status_of
+from asterism.rules.sets.set_store import history_of, store_at
 
 INTERVAL = 5.0
 """Seconds between two reads of the status."""
@@ -100,6 +100,7 @@ class WatchedStatus:
         self._points: deque[tuple[str, dict[str, int]]] = deque(maxlen=MAX_POINTS)
         """Times, and the matches of each rule until then."""
         self._by_hour = MatchesByHour()
+        self._earlier: dict[str, int] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="asterism-console-status", daemon=True)
 
@@ -116,8 +117,13 @@ class WatchedStatus:
     def look(self) -> None:
         """Read the status once."""
         status, problem = None, None
+        earlier: Counter[str] = Counter()
         try:
-            status = status_of(self.checkpoint)
+            store = store_at(self.checkpoint)
+            status = store.read_status()
+            listed = {(rule.id, rule.version) for rule in status.rules}
+            for (id, version), counts in store.counts().versions.items():
+                earlier[id] += 0 if (id, version) in listed else counts.matches
         except AsterismError as error:
             problem = error
         except OSError as error:
@@ -126,7 +132,7 @@ class WatchedStatus:
             self._problem = problem
             if status is None:
                 return
-            self._status = status
+            self._status, self._earlier = status, {id: matches for id, matches in earlier.items() if matches}
             matches: Counter[str] = Counter()
             by_version: Counter[tuple[str, int | None]] = Counter()
             for rule in status.rules:
@@ -169,6 +175,11 @@ class WatchedStatus:
                 "hours": self._by_hour.of(id),
                 "rules": self._by_hour.by_rule(now) if id is None else [],
             }
+
+    def earlier(self) -> dict[str, int]:
+        """For each rule, the matches of its former versions, which the status does not list any more."""
+        with self._lock:
+            return self._earlier
 
     def series(self) -> dict[str, Any]:
         """The times of the reads, and for each rule its matches between consecutive reads."""

@@ -188,12 +188,12 @@ def form_from(given: Any) -> Form:
     return Form(
         shape,
         _keys(given.get("keys")),
-        None if given.get("time") in (None, "") else _column(given["time"], "time"),
+        None if given.get("time") in (None, "") else _column(given["time"], "the event time"),
         _comparisons(given.get("first"), "first"),
         _comparisons(given.get("second"), "second") if "second" in uses else (),
         _whole(given.get("times"), "times", 2, MAX_TIMES) if "times" in uses else 2,
         _one_of(given.get("total"), "total", tuple(TOTALS)) if "total" in uses else "sum",
-        _column(given.get("column"), "column") if "column" in uses else "",
+        _column(given.get("column"), "the value") if "column" in uses else "",
         _value(given.get("limit"), "number", "limit") if "limit" in uses else "0",
         None if "within" not in uses or (within is None and shape == "change") else _duration(within),
         _whole(given.get("repeats", 1), "repeats", 1, MAX_TIMES) if "repeats" in uses else 1,
@@ -268,7 +268,9 @@ def _total(form: Form) -> _ShapeParts:
 
 def _fast(form: Form) -> _ShapeParts:
     if form.time is None or form.within is None:
-        raise PatternProcessorError("time must be a column, because events are compared by their times")
+        raise PatternProcessorError(
+            "the rule needs a column with the event time, because it compares the times of events"
+        )
     time, condition = _name(form.time), _condition(form.first)
     gap = f"{time} < LAST(S.{time}, 1) + {_interval(form.within)}"
     define = {"A": condition, "B": f"{condition} AND {gap}" if form.first else gap}
@@ -496,12 +498,14 @@ def _duration_of(tokens: Sequence[str]) -> list[Any]:
 def _keys(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or len(given) > MAX_KEYS:
         raise PatternProcessorError(f"keys must be a list of at most {MAX_KEYS} columns")
-    return tuple(_column(key, "keys") for key in given)
+    return tuple(_column(key, "the key") for key in given)
 
 
 def _column(given: Any, what: str) -> str:
-    if not isinstance(given, str) or not 1 <= len(given) <= MAX_VALUE or not given.isprintable():
-        raise PatternProcessorError(f"{what} must be a column")
+    if not given:
+        raise PatternProcessorError(f"no column is chosen for {what}")
+    if not isinstance(given, str) or len(given) > MAX_VALUE or not given.isprintable():
+        raise PatternProcessorError(f"what is chosen for {what} is not the name of a column")
     return given
 
 
@@ -514,12 +518,15 @@ def _comparisons(given: Any, what: str) -> tuple[Comparison, ...]:
 def _comparison(given: Any, what: str) -> Comparison:
     if not isinstance(given, Mapping):
         raise PatternProcessorError(f"{what} must be a list of objects")
-    column = _column(given.get("column"), f"the column of {what}")
-    operator = _one_of(given.get("operator"), f"the operator of {what}", (*OPERATORS, *TEXT_OPERATORS, *NULL_OPERATORS))
+    place = {"first": "a condition", "second": "a condition of the second event"}[what]
+    column = _column(given.get("column"), place)
+    operator = _one_of(
+        given.get("operator"), f"the operator of {place}", (*OPERATORS, *TEXT_OPERATORS, *NULL_OPERATORS)
+    )
     if operator in NULL_OPERATORS:
         return Comparison(column, operator)
-    kind = "text" if operator in TEXT_OPERATORS else _one_of(given.get("kind"), f"the kind of {what}", KINDS)
-    return Comparison(column, operator, kind, _value(given.get("value"), kind, f"the value of {column} in {what}"))
+    kind = "text" if operator in TEXT_OPERATORS else _one_of(given.get("kind"), f"the kind of {place}", KINDS)
+    return Comparison(column, operator, kind, _value(given.get("value"), kind, f"the value of {column} in {place}"))
 
 
 def _one_of(given: Any, what: str, allowed: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from asterism.columns.event_files import as_in_spark, files_of, read_events, rea
 from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import time_text
+from asterism.console.needed_events import needed_events
 from asterism.discovery.sources.lookup_sources import lookups_of, source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.types import name_of
@@ -149,7 +150,7 @@ class Samples:
             case "tests":
                 return self._tested(request["rule"])
             case "test":
-                return self._test_from(request["rule"], request["events"], request["name"])
+                return self._test_from(request["rule"], request["events"], request["name"], request.get("needed"))
             case _:
                 processor = PatternProcessor.from_dict(request["rule"])
                 words = words_of(request["rule"], processor)
@@ -278,9 +279,13 @@ class Samples:
         results = [run_rule_test(processor, test, semantics) for test in read_tests(rule.get("tests"))]
         return [{"name": result.test.name, "failure": list(result.failure)} for result in results]
 
-    def _test_from(self, item: Mapping[str, Any], text: str, name: str) -> dict[str, Any]:
+    def _test_from(
+        self, item: Mapping[str, Any], text: str, name: str, needed: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """A test that expects what a rule finds in a sample.
 
+        :param needed: only the events that matches need: of all, or of that with this ``key``, ``start`` and ``end``; None: all
+            events
         :raises AsterismError: the rule fails on the sample, or a test cannot have such events
         """
         settings = self.settings
@@ -289,6 +294,8 @@ class Samples:
         sample = events_in(text, schema, settings.time)
         time = settings.time if settings.time in sample.column_names else None
         semantics = Semantics(settings.semantics)
+        if needed is not None:
+            sample = sample.take(self._needed(rule, sample, time, needed))
         matches, _ = numbered_matches(
             rule, self._looked_up(with_columns_of(sample, schema)), settings.keys, time, semantics
         )
@@ -309,6 +316,39 @@ class Samples:
         if not result.passed:
             raise StreamDefinitionError("this sample cannot be a test of the rule", "\n".join(result.failure))
         return test
+
+    def _needed(
+        self, rule: PatternProcessor, sample: pa.Table, time: str | None, wanted: Mapping[str, Any]
+    ) -> Sequence[int]:
+        """The numbers of the events of a sample that its matches need, or the *wanted* one of them."""
+        settings, semantics = self.settings, Semantics(self.settings.semantics)
+        events = self._looked_up(with_columns_of(sample, self.schema()))
+        every = range(events.num_rows)
+
+        def outcome(numbers: Sequence[int]) -> list[dict[str, Any]]:
+            kept = events.take(numbers)
+            matches, _ = numbered_matches(rule, kept, settings.keys, time, semantics)
+            if rule.sql is not None:
+                _add_events(matches, rule, kept, settings.keys, time, semantics)
+            for match in matches:
+                match["events"] = [[stage, numbers[event - 1]] for stage, event in match["events"]]
+            return matches
+
+        try:
+            matches = outcome(every)
+        except AsterismError:
+            return every  # the test then says why
+        keys = keys_of_events(rule, events, settings.keys).to_pylist()
+        order = every if time is None else pc.sort_indices(events, sort_keys=[(time, "ascending")]).to_pylist()
+        chosen = [match for match in matches if all(match[name] == value for name, value in wanted.items())]
+        for kept in (chosen, matches) if chosen else (matches,):
+            if not kept:
+                break
+            matched = {event for match in kept for event in _events_of(match, keys, events, time)}
+            numbers = needed_events(keys, order, matched, lambda numbers, kept=kept: outcome(numbers) == kept)
+            if numbers is not None:
+                return numbers
+        return every
 
     @staticmethod
     def _chosen(
@@ -538,6 +578,17 @@ def _add_events(
     for match in matches:
         if extents[_extent(match)] == 1:  # of several with the same extent, the events are not known
             match["events"] = of_match.get(_extent(match), [])
+
+
+def _events_of(match: Mapping[str, Any], keys: Sequence[str], events: pa.Table, time: str | None) -> list[int]:
+    """The numbers of the events of a match: where they are not known, those of its key from its first to its last time."""
+    if match["events"]:
+        return [event for _, event in match["events"]]
+    own = [event for event, key in enumerate(keys) if key_values(key) == list(match["key"])]
+    if time is None:
+        return own
+    times = events.column(time)
+    return [event for event in own if match["start"] <= time_text(times[event].as_py()) <= match["end"]]
 
 
 def _named(events: Sequence[Sequence[Any]], words: SourceWords) -> list[list[Any]]:

@@ -27,6 +27,7 @@ const app = {
   loadedAt: null,
   status: null,
   series: { times: [], matches: {} },
+  earlier: {},
   statusError: null,
   error: null,
   page: null,
@@ -52,6 +53,11 @@ const app = {
   // The matches of a rule, or of all rules.
   matchesOf(id) {
     return (this.status?.rules ?? []).reduce((sum, one) => sum + (id === null || one.id === id ? one.matches ?? 0 : 0), 0);
+  },
+
+  // The matches of its former versions, which the query does not use any more.
+  earlierOf(id) {
+    return Object.hasOwn(this.earlier, id) ? this.earlier[id] : 0;
   },
 
   // The columns of the events. After its start, the console may not know them yet.
@@ -100,6 +106,7 @@ const app = {
         const found = await get("/api/status");
         this.status = found.status ?? null;
         this.series = found.series;
+        this.earlier = found.earlier;
         this.statusError = found.error;
       } catch (error) {
         this.statusError = error;

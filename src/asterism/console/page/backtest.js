@@ -112,7 +112,6 @@ function report(job, page) {
         h("td", {}, number(rule[now])))), shares.map(([name, field, text]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, text(rule[`old_${field}`])) : null, h("td", {}, text(rule[field]))))))),
     result.daily.length ? dailyChart(result, compared) : null,
     new FoundMatches(job, page, compared).element,
-    ...examples(result, compared ? [["added", "Added matches", rule.added], ["removed", "Removed matches", rule.removed]] : [["added", "Matches", rule.matches]]),
   ];
 }
 
@@ -120,10 +119,16 @@ function share(value) {
   return value === null || value === undefined ? "–" : `${(value * 100).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 }
 
-// All matches, a page at a time.
+// What an example of a match and the same match in the list have in common.
+function nameOf({ difference, key, start, end, measures }) {
+  return JSON.stringify([difference, key, start, end, Object.entries(measures).sort()]);
+}
+
+// All matches, a page at a time. Of some of them, the examples, the report has the events.
 class FoundMatches {
   constructor(job, page, compared) {
     Object.assign(this, { job: job.job, page, from: 0, label: job.result.label });
+    this.examples = new Map(job.result.examples.map((one) => [nameOf(one), one]));
     const which = [["", "all matches"], ...(compared ? [["added", "added"], ["removed", "removed"], ["kept", "kept"]] : []), ...(this.label ? [["true", "right"], ["false", "wrong"]] : [])];
     this.select = h("select", { "aria-label": "Which matches", onchange: () => this.show(0) }, which.map(([value, text]) => h("option", { value }, text)));
     this.table = h("div", {});
@@ -170,7 +175,13 @@ class FoundMatches {
       h("tbody", {}, matches.map((one) => h("tr", {}, h("th", { scope: "row" }, foreign(one.key.length ? keyText(one.key) : "all events")), h("td", {}, timeText(one.start)), h("td", {}, timeText(one.end)),
         this.label ? h("td", {}, h("span", { class: one.true ? "state good" : "state dim" }, one.true ? "right" : "wrong")) : null, differs ? h("td", {}, one.difference) : null,
         names.map((name) => h("td", {}, one.measures[name] === null ? h("i", { class: "dim" }, "NULL") : foreign(one.measures[name]))),
-        h("td", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => this.page.openMatch(one) }, "Events and trace", h("span", { class: "hidden" }, ` of ${keyText(one.key) || "all events"}, ${timeText(one.start)}`)))))))));
+        h("td", { class: "actions" }, h("button", { type: "button", class: "small", onclick: () => this.page.openMatch(one) }, "Events and trace", h("span", { class: "hidden" }, ` of ${keyText(one.key) || "all events"}, ${timeText(one.start)}`)), this.events(one))))))));
+  }
+
+  events(match) {
+    const example = this.examples.get(nameOf(match));
+    if (!example?.events.length) return null;
+    return h("details", {}, h("summary", {}, plural(example.events.length + example.moreEvents, "event")), h("ul", { class: "event-list" }, example.events.map(([stage, text]) => h("li", {}, foreign(stage, "stage-name"), " ", foreign(text))), example.moreEvents ? h("li", {}, `and ${number(example.moreEvents)} more`) : null));
   }
 }
 
@@ -185,15 +196,4 @@ function differences(rule) {
     return part;
   }));
   return h("div", { class: "differences" }, total ? bar : h("p", { class: "dim" }, "Neither version finds a match."), h("ul", { class: "legend" }, parts.map(([name, count]) => h("li", { class: name }, h("b", {}, number(count)), ` ${name}`))));
-}
-
-function examples(result, groups) {
-  return groups.map(([difference, title, total]) => {
-    const some = result.examples.filter((one) => one.difference === difference);
-    if (!some.length) return null;
-    return h("section", {}, h("h2", {}, title, h("span", { class: "dim" }, total > some.length ? ` ${number(some.length)} of ${number(total)}` : ` ${number(total)}`)), h("ol", { class: "matches" }, some.map((one) =>
-      h("li", { class: `match ${difference}` }, h("p", { class: "match-head" }, h("b", {}, one.key.length ? foreign(keyText(one.key)) : "all events"), h("span", { class: "dim" }, `${timeText(one.start)} – ${timeText(one.end)}`)),
-        Object.keys(one.measures).length ? h("dl", { class: "measures" }, Object.entries(one.measures).map(([name, value]) => h("div", {}, h("dt", {}, foreign(name)), h("dd", {}, value === null ? h("i", {}, "NULL") : foreign(value))))) : null,
-        one.events.length ? h("details", {}, h("summary", {}, plural(one.events.length + one.moreEvents, "event")), h("ul", { class: "event-list" }, one.events.map(([stage, text]) => h("li", {}, foreign(stage, "stage-name"), " ", foreign(text))), one.moreEvents ? h("li", {}, `and ${number(one.moreEvents)} more`) : null)) : null))));
-  });
 }

@@ -136,7 +136,7 @@ export class RuleList {
     this.kept = new Map();
     const rows = found.map(({ rule, state }) => {
       const isCurrent = app.page?.id === rule.id;
-      const key = JSON.stringify([rule, state, isCurrent, tab, app.matchesOf(rule.id), app.series.matches[rule.id]]);
+      const key = JSON.stringify([rule, state, isCurrent, tab, app.matchesOf(rule.id), app.earlierOf(rule.id), app.series.matches[rule.id]]);
       const row = kept.get(key) ?? this.row(rule, state, isCurrent, tab);
       this.kept.set(key, row);
       return row;
@@ -152,7 +152,8 @@ export class RuleList {
     const { app } = this;
     const labels = otherLabels(rule).slice(0, 3);
     const values = app.series.matches[rule.id];
-    const count = app.matchesOf(rule.id);
+    const count = app.matchesOf(rule.id), earlier = app.earlierOf(rule.id);
+    const since = "since the checkpoint was created";
     const link = h("a", { href: ruleLink(rule.id, tab), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
         rule.version === null || rule.template ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
@@ -163,7 +164,7 @@ export class RuleList {
         rule.shadow === null ? null : h("span", { class: "word info" }, shadowText(rule)),
         rule.error ? foreign(rule.error.message, "cut") : labels.map(([name, value]) => h("span", { class: "label", title: name }, foreign(value || name))),
         h("span", { class: "grow" }),
-        app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null));
+        app.status ? h("span", { class: "count", title: earlier ? `${number(count)} of the versions in the query and ${number(earlier)} of earlier ones, ${since}` : `matches ${since}` }, plural(count + earlier, "match", "matches"), earlier && rule.version !== null ? ` (${number(count)} of v${rule.version})` : null) : null));
     link.ruleId = rule.id;
     return h("li", {}, link);
   }

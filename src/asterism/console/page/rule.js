@@ -13,6 +13,9 @@ import { VersionsTab } from "./versions.js";
 const TABS = [["overview", "Overview"], ["source", "Source"], ["try", "Try"], ["backtest", "Backtest"], ["versions", "Versions"]];
 const DEBOUNCE = 350;
 const RETRY = 3000;
+// After this time, a check says that it takes longer; and after this time, one that the console had no time for is repeated.
+const SLOW = 3000;
+const BUSY = 5000;
 // Texts that were not saved when another rule was chosen.
 const drafts = new Map();
 
@@ -203,7 +206,7 @@ export class RulePage {
 
   edited(text) {
     this.text = text;
-    this.checked = null;
+    this.checked = this.checkNote = null;
     this.panels.source?.checking();
     this.drawHead();
     clearTimeout(this.timer);
@@ -222,12 +225,22 @@ export class RulePage {
     this.checks?.abort();
     this.checks = new AbortController();
     const text = this.text;
+    const { signal } = this.checks;
+    const slow = setTimeout(() => this.checkTakes("Checking … This takes longer than usual.", signal), SLOW);
     try {
-      this.checked = await post("/api/check", { text, id: this.id }, this.checks.signal);
+      this.checked = await post("/api/check", { text, id: this.id }, signal);
     } catch (error) {
       if (error.name === "AbortError") return;
+      if (error.status === 503 && !this.closed && text === this.text) {
+        this.checkTakes("The console is busy. The check is repeated in a few seconds.", signal);
+        this.timer = setTimeout(() => this.check(), BUSY);
+        return;
+      }
       this.checked = { problems: [{ line: 1, column: 1, message: error.message, detail: error.detail, hint: error.hint }], warnings: [], more: 0, failed: true };
+    } finally {
+      clearTimeout(slow);
     }
+    this.checkNote = null;
     if (this.closed || text !== this.text) return;
     if (this.checked.drawing) {
       if (this.drawing) URL.revokeObjectURL(this.drawing);
@@ -236,6 +249,13 @@ export class RulePage {
     this.panels.source?.checkedNow();
     this.panels.overview?.update(true);
     this.drawHead();
+  }
+
+  // Says beside the editor what a check that has not ended is doing.
+  checkTakes(note, signal) {
+    if (signal.aborted || this.closed || this.checked !== null) return;
+    this.checkNote = note;
+    this.panels.source?.drawSave();
   }
 
   get canSave() {
@@ -401,7 +421,7 @@ class OverviewTab {
     const rule = page.current;
     const states = app.states(page.id);
     const killed = app.killed(page.id);
-    const drawn = JSON.stringify([states, rule, killed, app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
+    const drawn = JSON.stringify([states, rule, killed, app.earlierOf(page.id), app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
     this.alerts?.update();
     if (drawn === this.drawn && !isChecked) return;
     this.drawn = drawn;
@@ -439,8 +459,9 @@ class OverviewTab {
     const sum = (name) => states.reduce((total, one) => total + (one[name] ?? 0), 0);
     const last = states.map((one) => one.last_match ?? "").sort().at(-1);
     const values = app.series.matches[id] ?? [];
+    const earlier = app.earlierOf(id);
     return h("div", { class: "cards" },
-      h("div", { class: "card wide" }, h("p", { class: "card-name" }, "Matches"), h("p", { class: "card-value" }, number(sum("matches"))), sparkline(values, app.seconds(), { width: 220, height: 40 })),
+      h("div", { class: "card wide" }, h("p", { class: "card-name" }, "Matches"), h("p", { class: "card-value" }, number(sum("matches"))), earlier ? h("p", { class: "card-text" }, `and ${number(earlier)} of earlier versions`) : null, sparkline(values, app.seconds(), { width: 220, height: 40 })),
       [["Events searched", sum("events")], [states.length && page.current?.kind === "sql" ? "Waiting rows" : "Partial matches", sum("partial_matches")], ["Timed out", sum("timed_out")], ["Errors", sum("errors")]].map(([name, value]) =>
         h("div", { class: name === "Errors" && value ? "card bad" : "card" }, h("p", { class: "card-name" }, name), h("p", { class: "card-value" }, number(value)))),
       h("div", { class: "card" }, h("p", { class: "card-name" }, "Last match"), h("p", { class: "card-text" }, timeText(last))));
@@ -550,7 +571,7 @@ class SourceTab {
     this.comment.hidden = !page.canEdit || !page.isChanged;
     const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version does not change, and partial matches continue." };
     const isTaken = page.isNew && effect?.effect === "version" && !effect.shadow;
-    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : `${isTaken ? `There is a rule ${checked.id}, which this one replaces. ` : ""}${notes[effect?.effect] ?? ""}`;
+    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? page.checkNote ?? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : `${isTaken ? `There is a rule ${checked.id}, which this one replaces. ` : ""}${notes[effect?.effect] ?? ""}`;
     this.note.className = checked?.problems.length || isTaken ? "note bad" : "note";
   }
 }

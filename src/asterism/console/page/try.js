@@ -67,15 +67,21 @@ export class TryTab {
     const { page } = this;
     if (!this.events.value.trim()) return this.run();
     const name = h("input", { type: "text", "aria-label": "Name of the test", maxlength: "200", required: true, autofocus: true, value: "sample" });
-    const answer = await dialog("Save as a test", h("div", { class: "fields" }, h("p", {}, "The events, and what the rule finds in them now, are stored with the rule. The version does not change."), h("label", {}, "Name ", name)), [["", "Cancel"], ["yes", "Save", "primary"]]);
+    const isTaken = this.taken?.text === this.events.value;
+    const match = isTaken ? this.taken.match : null;
+    const needed = h("input", { type: "checkbox", checked: isTaken });
+    const words = match ? `Only the events that the match from ${timeText(match.start)} needs` : "Only the events that the matches need";
+    const answer = await dialog("Save as a test", h("div", { class: "fields" }, h("p", {}, "The events, and what the rule finds in them now, are stored with the rule. The version does not change."), h("label", {}, "Name ", name), h("label", {}, needed, ` ${words}`)), [["", "Cancel"], ["yes", "Save", "primary"]]);
     if (answer !== "yes") return;
     const wasChanged = page.isChanged || page.isNew;
     try {
-      const found = await post("/api/test", { text: page.text, id: page.id, events: this.events.value, name: name.value });
+      const found = await post("/api/test", { text: page.text, id: page.id, events: this.events.value, name: name.value, needed: needed.checked && (match ?? true) });
       page.rewrite(found.text);
       await page.check();
       this.runTests();
-      if (wasChanged) return toast(`The test ${found.name} is in the source, which is not saved yet.`);
+      const test = `The test ${found.name}, of ${plural(found.events, "event")},`;
+      if (wasChanged) return toast(`${test} is in the source, which is not saved yet.`);
+      toast(`${test} is saved with the rule.`);
       await page.save();
     } catch (error) {
       replace(this.result, failed(error));
@@ -89,6 +95,7 @@ export class TryTab {
     try {
       const found = await post("/api/events", { text: this.page.text, id: this.page.id, key, limit: 200, around: [match.start, match.end] });
       this.events.value = found.text;
+      this.taken = { text: found.text, match: { key, start: match.start, end: match.end } };
       samples.set(this.name, found.text);
       await this.run(key);
     } catch (error) {
@@ -102,6 +109,7 @@ export class TryTab {
     try {
       const found = await post("/api/events", { text: this.page.text, id: this.page.id, key, limit: Number(this.count.value) });
       this.events.value = found.text;
+      this.taken = { text: found.text, match: null };
       samples.set(this.name, found.text);
       if (!found.events) return replace(this.result, h("p", { class: "empty" }, "The history has no such events."));
       await this.run();

@@ -4,15 +4,20 @@ Spark puts an archive of PySpark on the path of these processes. In an archive P
 compiles some 300 modules before it does anything. If the archive is part of an installed PySpark, which has the same modules,
 import that instead.
 
-The process from which Spark forks its workers also imports what they need, see ``docs/decisions/0161``.
+The process from which Spark forks its workers also imports what they need, see ``docs/decisions/0161``. The one in which Spark
+asks a stateful operator for its state variables prints what it does, on the terminal of the user; these lines are left out.
 """
 
+import builtins
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
 _LIB = ("pyspark", "python", "lib")
+_PROGRESS = "Streaming TransformWithStateInPandas Python worker"
+"""How the lines begin that Spark's process prints about itself."""
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -50,9 +55,35 @@ def forks_workers(command: list[str]) -> bool:
     return command[-3:] == ["-m", "pyspark.daemon", "pyspark.worker"]
 
 
+def asks_for_state(command: list[str]) -> bool:
+    """Whether a process with this *command* is the one in which Spark asks a stateful operator for its state variables.
+
+    >>> asks_for_state(["python3", "-m", "pyspark.sql.streaming.transform_with_state_driver_worker"])
+    True
+    """
+    return command[-2:] == ["-m", "pyspark.sql.streaming.transform_with_state_driver_worker"]
+
+
+def without_progress(print: Callable[..., None]) -> Callable[..., None]:
+    """A function like *print* which leaves out what Spark's process says about itself. What a user's operator prints stays.
+
+    >>> without_progress(print)("Starting Streaming TransformWithStateInPandas Python worker.")
+    >>> without_progress(print)("rates loaded")
+    rates loaded
+    """
+
+    def printed(*values: object, **options: object) -> None:
+        if not (values and str(values[0]).removeprefix("Starting ").startswith(_PROGRESS)):
+            print(*values, **options)
+
+    return printed
+
+
 if __name__ == "sitecustomize":
     sys.path[:] = without_archives(sys.path)
     _run_the_next_one()
+    if asks_for_state(sys.orig_argv):
+        builtins.print = without_progress(print)
     if forks_workers(sys.orig_argv):
         try:
             from asterism.spark.daemon import preload
