@@ -11,19 +11,23 @@ from asterism.spark.session import first_batch
 
 
 class _Query:
-    """A query whose first micro-batch ends when it has been asked for the third time."""
+    """A query whose first micro-batch begins when it is asked for the second time, and ends with the fourth."""
 
     name, lastProgress = "carts", None  # noqa: N815
-    status = {"message": "Processing new data"}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.asked = 0
 
     def awaitTermination(self, seconds: float) -> bool:
         self.asked += 1
-        if self.asked == 3:
+        if self.asked == 4:
             self.lastProgress: Any = object()
         return False
+
+    @property
+    def status(self) -> dict[str, Any]:
+        runs = self.asked > 1
+        return {"message": "Processing new data" if runs else "Waiting for data to arrive", "isDataAvailable": runs}
 
 
 def test_the_first_micro_batch_says_that_it_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,8 +25,10 @@ def _show(query: StreamingQuery) -> None:
     begun, seconds = time.monotonic(), _LONG
     with suppress(Exception):  # the session may have ended
         while not query.awaitTermination(seconds) and query.lastProgress is None:
-            what = query.status["message"].lower()
-            sys.stderr.write(message(query.name or str(query.id), what, time.monotonic() - begun))
+            status = query.status
+            if status["isDataAvailable"]:  # otherwise, it waits for data
+                name, what = query.name or str(query.id), status["message"].lower()
+                sys.stderr.write(message(name, what, time.monotonic() - begun))
             seconds = _BETWEEN
 
 
