@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from selenium.webdriver import Chrome, Keys
 
+from asterism.console import application
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.rule_set import Addition
 from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.discovery_status import RuleState, Status
 from asterism.rules.sets.set_store import FolderStore
 from tests.console import test_page
 from tests.console.browser import logged
@@ -282,6 +285,52 @@ def chosen(page: Page, label: str, value: str) -> None:
         page.find(f".rule-form [aria-label='{label}']"),
         value,
     )
+
+
+def test_events_of_the_history_become_a_test_with_those_of_the_match(page: Page) -> None:
+    """Those of a key without a match are left out, unless a person has written them."""
+    page.open("#/rule/pair/try")
+    for is_written, count in ((False, 2), (True, 4)):
+        page.click(".take button")
+        page.wait(".result h2", "1 match")
+        if is_written:
+            page.write("textarea.events", EVENTS)
+        page.click(".try-tab .toolbar > button:last-child")
+        assert page.find("dialog input[type=checkbox]").is_selected() != is_written
+        page.click("dialog .primary")
+        page.wait(".tests", "1 test passed" if not is_written else "2 tests passed")
+        [tests] = [stored.item["tests"] for stored in rules_at(page.url).all() if stored.id == "pair"]
+        assert len(tests[-1]["events"]) == count
+
+
+def test_the_matches_of_former_versions_are_listed(chrome: Chrome, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    (tmp_path / "rules.json").write_text(json.dumps([rule(version=2)]))
+    place = status_in(folder)
+    store = FolderStore(str(folder / "pattern_processors"))
+    store.write_status(Status("valid", 2, {"pair": 2}, rules=[RuleState("pair", 2, "in force", added=2)]))
+    with console(str(tmp_path / "rules.json"), checkpoint=place) as server:
+        page = Page(chrome, server, str(tmp_path / "rules.json")).open("#/rule/pair")
+        page.wait("#list .count", "5 matches (0 of v2)")
+        page.wait(".cards", "and 5 of earlier versions")
+
+
+def test_a_check_says_that_it_takes_long(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others are checked, and when the console had no time for it."""
+    source = page.server.application.source
+    check, free = source.check, threading.Event()
+
+    def waits(*arguments: Any) -> Any:
+        assert free.wait(60)
+        return check(*arguments)
+
+    monkeypatch.setattr(source, "check", waits)
+    monkeypatch.setattr(application, "CHECK_TIMEOUT", 4.0)
+    page.open("#/rule/pair/source")
+    page.wait(".toolbar .note", "This takes longer than usual")
+    page.wait(".toolbar .note", "The console is busy")
+    free.set()
+    page.wait(".toolbar .primary", "Saved")
 
 
 def test_a_rule_has_a_title_and_a_description(page: Page) -> None:
