@@ -33,6 +33,8 @@ ALLOWED = {
     + r"MicroBatchExecution: Disabling AQE since AQE is not supported in stateful workloads\.": "Spark 4.3, always",
     _SPARK
     + r"MicroBatchExecution: source \[.*\] does not support Trigger\.AvailableNow\. Falling back to .*": "a drain, on purpose",
+    _SPARK
+    + r"TransformWithStateInPySparkStateServer: No more data to read from the socket": "Spark, at times, at the first start",
     _SPARK + r"MicroBatchExecution: The read limit .* is ignored when Trigger\.Once is used\.": "a drain, on purpose",
 }
 """The lines that a program with Spark may print beside its own output, as regular expressions, and who prints them. A library can

@@ -323,7 +323,7 @@ class Samples:
         """The numbers of the events of a sample that its matches need, or the *wanted* one of them."""
         settings, semantics = self.settings, Semantics(self.settings.semantics)
         events = self._looked_up(with_columns_of(sample, self.schema()))
-        every = range(events.num_rows)
+        every = list(range(events.num_rows))
 
         def outcome(numbers: Sequence[int]) -> list[dict[str, Any]]:
             kept = events.take(numbers)
@@ -341,14 +341,15 @@ class Samples:
         keys = keys_of_events(rule, events, settings.keys).to_pylist()
         order = every if time is None else pc.sort_indices(events, sort_keys=[(time, "ascending")]).to_pylist()
         chosen = [match for match in matches if all(match[name] == value for name, value in wanted.items())]
-        for kept in (chosen, matches) if chosen else (matches,):
-            if not kept:
-                break
+
+        def needed_by(kept: Sequence[Mapping[str, Any]]) -> Sequence[int] | None:
             matched = {event for match in kept for event in _events_of(match, keys, events, time)}
-            numbers = needed_events(keys, order, matched, lambda numbers, kept=kept: outcome(numbers) == kept)
-            if numbers is not None:
-                return numbers
-        return every
+            return needed_events(keys, order, matched, lambda numbers: outcome(numbers) == kept)
+
+        numbers = needed_by(chosen) if chosen else None
+        if numbers is None and matches:
+            numbers = needed_by(matches)
+        return every if numbers is None else numbers
 
     @staticmethod
     def _chosen(

@@ -295,7 +295,8 @@ class PatternSequence(metaclass=PythonNames):
         :raises MalformedPatternError: an element is not allowed
 
         >>> both = PatternSequence.in_any_order(
-        ...     PatternSequence.begin("shipped").where("kind = 'shipped'"), PatternSequence.begin("paid").where("kind = 'paid'")
+        ...     PatternSequence.begin("shipped").where("kind = 'shipped'"),
+        ...     PatternSequence.begin("paid").where("kind = 'paid'"),
         ... )
         >>> [stage.name for stage in PatternSequence.begin("order").followed_by(both).atoms()]
         ['order', 'shipped', 'paid']

@@ -19,8 +19,8 @@ class MatchRecognize(View):
         may have, are checked when the clause is applied to rows.
     :raises StreamDefinitionError: *text* is no string, or there is no such dialect
 
-    >>> falls = MatchRecognize("ORDER BY ts MEASURES LAST(ts) AS until PATTERN (TOP DOWN+) DEFINE DOWN AS price < PREV(price)")
-    >>> falls
+    >>> clause = "ORDER BY ts MEASURES LAST(ts) AS until PATTERN (TOP DOWN+) DEFINE DOWN AS price < PREV(price)"
+    >>> MatchRecognize(clause)
     MatchRecognize('TOP DOWN+')
     """
 

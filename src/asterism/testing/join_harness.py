@@ -33,7 +33,8 @@ class JoinHarness(InputsHarness):
 
     >>> left = {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"}
     >>> right = {"key": "id", "time": "at", "columns": "id BIGINT, at TIMESTAMP, paid INT"}
-    >>> harness = JoinHarness.interval_join(left, right, (timedelta(0), timedelta(hours=1)), how="left_anti", on="paid > 5")
+    >>> within = timedelta(0), timedelta(hours=1)
+    >>> harness = JoinHarness.interval_join(left, right, within, how="left_anti", on="paid > 5")
     >>> harness = harness.send("left", [{"id": 1, "ts": "0m"}, {"id": 2, "ts": "0m"}])
     >>> harness = harness.send("right", [{"id": 1, "at": "5m", "paid": 9}, {"id": 2, "at": "5m", "paid": 3}])
     >>> [row["id"] for row in harness.advance_watermark("60m").results]

@@ -101,8 +101,9 @@ class WindowOperator(KeyGroupOperator):
     >>> from asterism.windows.triggers import CountTrigger, EventTimeTrigger
     >>> from asterism.windows.assigners import TumblingWindows
     >>> operator = WindowOperator(
-    ...     TumblingWindows.of(timedelta(seconds=10)), pa.schema({"who": "string", "ts": "int64", "n": "int64"}), keys=["who"],
-    ...     time="ts", measures=["sum(n) AS total"],
+    ...     TumblingWindows.of(timedelta(seconds=10)),
+    ...     pa.schema({"who": "string", "ts": "int64", "n": "int64"}),
+    ...     keys=["who"], time="ts", measures=["sum(n) AS total"],
     ...     trigger=EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2)))
     >>> harness = OperatorHarness(operator, keys=["who"])
     >>> events = pa.table({"who": ["ann"] * 3, "ts": [1000, 2000, 3000], "n": [1, 2, 4]}, operator.schema)

@@ -58,6 +58,8 @@ _ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "f
 """The value that Spark takes for a stateful operator in any case. Spark has a daemon for each environment of its workers, so with
 the default, those of ``mapInArrow`` would have another one. See docs/decisions/0161.
 """
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+"""Spark turns it off in each query with state, and warns of it if it is on when the query starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def _start(
         **arrow_batches(spark),
         **state_compression(spark),
         **_ONE_DAEMON,
+        _ADAPTIVE: "false",
     }
     files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
     # The sources are created by a thread of the query, which reads these settings from the session later.

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -499,6 +500,10 @@ def bootstrap_source(spark: SparkSession) -> DataFrame:
     return reader.options(keyGroups=0, definition="", timers="true", idle="true").load()
 
 
+_sources: WeakKeyDictionary[SparkSession, WeakSet[type[DataSource]]] = WeakKeyDictionary()
+"""The sources that sessions have."""
+
+
 def _registered(spark: SparkSession, source: type[DataSource], use: Use | None = None) -> type[DataSource]:
     """Register a source, and return it with its name in this session."""
     if use is not None and use.lease and not is_path(use.lease["checkpoint"]):
@@ -506,7 +511,10 @@ def _registered(spark: SparkSession, source: type[DataSource], use: Use | None =
     elif use is not None and not use.final and is_remote():  # see holding_lease
         source = renamed(source, f"{source.name()}_{uuid4().hex}")
     name = source.name()
+    known = _sources.setdefault(spark, WeakSet())
     for number in itertools.count(2):
+        if source in known and not is_remote():
+            break  # Spark would log a warning
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:
@@ -516,6 +524,7 @@ def _registered(spark: SparkSession, source: type[DataSource], use: Use | None =
                 raise
             source = renamed(source, f"{name}_{number}")
         else:
+            known.add(source)
             break
     return source
 
