@@ -331,6 +331,7 @@ def test_a_check_says_that_it_takes_long(page: Page, monkeypatch: pytest.MonkeyP
     page.wait(".toolbar .note", "The console is busy")
     free.set()
     page.wait(".toolbar .primary", "Saved")
+    assert all("503" in line for line in logged(page.chrome))
 
 
 def test_a_rule_has_a_title_and_a_description(page: Page) -> None:
