@@ -1,10 +1,18 @@
-"""Loads modules faster."""
+"""Loads modules faster, and says when compiled code has to be made first."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+
+COMPILING = (
+    "asterism: compiling, once on this machine, which takes about half a minute (`asterism compile` does it beforehand)"
+)
+_on_compiling: Callable[[], None] | None = None
+"""None: nobody is told, as in Spark's workers."""
 
 
 @contextmanager
@@ -21,3 +29,23 @@ def loading() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def say_compiling() -> None:
+    """Say on standard error that code is compiled, if a person reads it: at a terminal or in a notebook."""
+    if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        sys.stderr.write(COMPILING + "\n")
+
+
+def tell_of_compiling(tell: Callable[[], None] = say_compiling) -> None:
+    """Call *tell* when this process begins to compile, unless it was already decided who is told."""
+    global _on_compiling  # noqa: PLW0603 - of the process
+    if _on_compiling is None:
+        _on_compiling = tell
+
+
+@cache
+def begin_compiling() -> None:
+    """Tell who is to be told that this process begins to compile, once."""
+    if _on_compiling is not None:
+        _on_compiling()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from asterism.loading import COMPILING
 from tests.kit import ROOT
 
 HEAD = """
@@ -160,6 +161,24 @@ assert doubled.compiled.signatures
     program(tmp_path, FUNCTIONS + text, "first")
     assert list((tmp_path / "cache").rglob("*.nbc"))
     program(tmp_path, FUNCTIONS + text, "the next process finds the compiled function")
+
+
+def test_who_waits_for_the_compiler_is_told_once_at_a_terminal(tmp_path: Path) -> None:
+    text = """
+import sys
+from asterism.loading import tell_of_compiling
+
+sys.stderr.isatty = lambda: sys.argv[1] == "terminal"
+tell_of_compiling()
+module.SECONDS = 0.0
+assert doubled(np.arange(4)) == 12
+assert quadrupled(np.arange(4)) == 24
+assert doubled.compiled.signatures
+"""
+    assert program(tmp_path, FUNCTIONS + text, "file") == ""
+    assert program(tmp_path, FUNCTIONS + text, "terminal") == ""  # the cache has them
+
+    assert program(tmp_path, FUNCTIONS + text, "terminal", NUMBA_CACHE_DIR=str(tmp_path / "other")) == COMPILING + "\n"
 
 
 def test_large_arrays_are_for_compiled_functions(tmp_path: Path) -> None:

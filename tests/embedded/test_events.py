@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.errors import LimitExceededError
+from asterism.errors import LimitExceededError, StreamDefinitionError
 
 TABLE = pa.table({"user": ["u", "v", "u"], "ts": [1, 2, 3], "price": [5.0, 1.0, 2.0]})
 FALL = Pattern.begin("x").next("y").where("price < LAST(x.price)")
@@ -51,6 +53,23 @@ SOURCES: dict[str, Callable[[], Any]] = {
     ),
     "another library": lambda: Exported(TABLE),
 }
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".json", ".ndjson"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_files_of_json_have_an_object_in_each_line(tmp_path: Path, end: str, *, compressed: bool) -> None:
+    text = "\n".join(map(json.dumps, TABLE.to_pylist())).encode()
+    path = tmp_path / ("events" + end + (".gz" if compressed else ""))
+    path.write_bytes(gzip.compress(text) if compressed else text)
+    assert falls(str(path)) == [{"user": "u", "high": 5.0, "low": 2.0}]
+
+
+def test_a_list_in_a_file_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "events.json"
+    path.write_text(json.dumps(TABLE.to_pylist()))
+    with pytest.raises(StreamDefinitionError) as error:
+        falls(str(path))
+    assert error.value.hint == "write one object in each line, without a list around them"
 
 
 @pytest.mark.parametrize("name", SOURCES)

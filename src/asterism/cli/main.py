@@ -24,12 +24,14 @@ from asterism.cli.state import state
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace
 from asterism.cli.validate import validate
+from asterism.loading import tell_of_compiling
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="asterism")
 def main() -> None:
     """Complex event processing over tables and streams, in this process and on Apache Spark."""
+    tell_of_compiling(lambda: None)  # the status lines of commands say it
 
 
 for command in (

@@ -56,7 +56,9 @@ COUNTED = {
 @click.command()
 @pattern_or_rule_argument
 @input_option(
-    "source", "Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format."
+    "source",
+    "Events: .csv (with a header), .jsonl, .json or .ndjson (an object in each line), all of these also with .gz; .parquet; "
+    "or a folder of files of one format.",
 )
 @click.option("--key", "keys", multiple=True, help="Key column; can be repeated. Without one, all events have one key.")
 @time_option

@@ -24,7 +24,7 @@ from numba.core.caching import (
 )
 from numba.core.dispatcher import Dispatcher
 
-from asterism.loading import loading
+from asterism.loading import begin_compiling, loading
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("asterism.columns")
@@ -183,11 +183,12 @@ class _EntryPoint:
         if _spent < SECONDS:
             with suppress(_NotCompiledError):
                 return self._first_call(arguments)
-        try:
-            result = self.compiled(*arguments)
-        except OSError:  # of the cache, before the call
-            _without_cache()
-            result = self.compiled(*arguments)
+        with event.install_listener("numba:compile", _Announcement()):
+            try:
+                result = self.compiled(*arguments)
+            except OSError:  # of the cache, before the call
+                _without_cache()
+                result = self.compiled(*arguments)
         self._is_compiled = True
         return result
 
@@ -232,6 +233,17 @@ class _Refusal(event.Listener):
     def on_start(self, event: Any) -> None:
         if self.thread == threading.get_ident() and event.data["dispatcher"] in _compiled:
             raise _NotCompiledError
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do."""
+
+
+class _Announcement(event.Listener):
+    """Tells the user that our functions are compiled."""
+
+    def on_start(self, event: Any) -> None:
+        if event.data["dispatcher"] in _compiled:
+            begin_compiling()
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""

@@ -12,8 +12,15 @@ from pyarrow import csv, json, parquet
 
 from asterism.errors import StreamDefinitionError
 
-FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
-"""Formats, by the suffix of the file name."""
+_OF_JSON = [".jsonl", ".json", ".ndjson"]
+FORMATS = {
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    **{end + compressed: "json" for end in _OF_JSON for compressed in ("", ".gz")},
+    ".parquet": "parquet",
+}
+"""Formats, by the suffix of the file name. JSON has one object in each line, whatever the suffix."""
+_ONE_IN_EACH_LINE = "write one object in each line, without a list around them"
 _VALUES: Mapping[str, Any] = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
 """An empty field is null; a quoted empty field is an empty string."""
 _PARSING = csv.ParseOptions(newlines_in_values=True)
@@ -48,7 +55,9 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
         try:
             tables.append(read_table(file, kind))
         except (pa.ArrowException, OSError) as error:
-            raise StreamDefinitionError(f"{file} cannot be read", str(error).splitlines()[0]) from None
+            problem = str(error).splitlines()[0]
+            hint = _ONE_IN_EACH_LINE if kind == "json" and "changed from object to array" in problem else None
+            raise StreamDefinitionError(f"{file} cannot be read", problem, hint) from None
     try:
         events = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:

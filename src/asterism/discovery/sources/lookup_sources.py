@@ -57,8 +57,8 @@ _TYPES: list[tuple[type[sa.types.TypeEngine[Any]], pa.DataType]] = [
 class FileLookupSource(LookupSource):
     """The rows of a file, or of all files of a folder, which have one format.
 
-    :param path: ``.parquet``, ``.csv`` (with a header) or ``.jsonl``, also compressed (``.csv.gz``, ``.jsonl.gz``), or a folder
-        of such files; also a URI, as for :class:`~asterism.discovery.FilePatternProcessorDiscovererFactory`
+    :param path: ``.parquet``, ``.csv`` (with a header) or ``.jsonl`` (``.json``, ``.ndjson``), the texts also with ``.gz``, or a
+        folder of such files; also a URI, as for :class:`~asterism.discovery.FilePatternProcessorDiscovererFactory`
     :raises PatternProcessorError: the path is another URL
     """
 
