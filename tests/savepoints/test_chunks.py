@@ -31,7 +31,7 @@ from asterism.savepoints.kinds import key_states
 from asterism.savepoints.plain_types import as_plain
 from asterism.spark.host.host import EVENT_TIME, NO_TIMER
 from asterism.spark.host.partitioning import group_of, label
-from asterism.spark.savepoints.restoring import _as_table, _Packing, _PageMaker, _RestoringHost
+from asterism.spark.savepoints.restoring import TableContent, _as_table, _Packing, _PageMaker, _RestoringHost
 from asterism.testing.operator_harness import key_hashes
 from tests.savepoints.test_regrouping import CASES, feed, steps
 
@@ -80,7 +80,8 @@ def _as_content(rows: pa.Table) -> list[pa.RecordBatch]:
         file = io.BytesIO()
         pq.write_table(part, file)
         files.append(file.getvalue())
-    return [pa.RecordBatch.from_arrays([pa.array(files, pa.binary())], ["content"])]
+    paths = [f"file:/savepoint/keys/{number}.parquet" for number in range(len(files))]
+    return [pa.RecordBatch.from_arrays([pa.array(paths), pa.array(files, pa.binary())], ["path", "content"])]
 
 
 @pytest.mark.parametrize("batches_of", [_as_content, lambda rows: rows.to_batches(max_chunksize=3)])
@@ -90,7 +91,8 @@ def test_files_and_rows_become_the_same_chunks(
     rows, writer = moved
     assert writer.summary is not None
     schema = chunk_schemas(writer.summary, key_states(writer.summary.definition))[OF_KEYS]
-    chunks = pa.Table.from_batches(_Packing(OF_KEYS, schema, KEY_GROUPS)(iter(batches_of(rows))))
+    packing = _Packing(OF_KEYS, schema, KEY_GROUPS, TableContent("/savepoint/keys", {}))
+    chunks = pa.Table.from_batches(packing(iter(batches_of(rows))))
     expected = np.unique(groups_of(rows.column(KEY_HASH).to_numpy(), KEY_GROUPS)).tolist()
     assert sorted(map(group_of, chunks.column(KEY_GROUP).to_pylist())) == expected
     maker = _PageMaker(writer, EVENT_TIME)

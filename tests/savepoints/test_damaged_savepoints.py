@@ -17,13 +17,20 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import fs
 
-from asterism import CEP, KeyedStream, Pattern, match_recognize
+from asterism import (
+    CEP,
+    FilePatternProcessorDiscovererFactory,
+    KeyedStream,
+    Pattern,
+    PatternProcessor,
+    match_recognize,
+)
 from asterism.cli.main import main
 from asterism.errors import NewerStateError, StateError
 from asterism.live.takeover import create_live_savepoint, restore_live_savepoint
 from asterism.operators.state.state_store import Record, record_of
 from asterism.savepoints import stored_tables
-from asterism.savepoints.manifest import MANIFEST, MAX_SIZE, ROWS, SEAM
+from asterism.savepoints.manifest import MANIFEST, MAX_SIZE, ROWS, SEAM, StoredSeam
 from asterism.savepoints.rule_sets import RULES
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint
@@ -38,8 +45,23 @@ CLAUSE = (
 )
 
 
+REMEMBERS = (
+    Pattern.begin("a").where("kind = 'a' AND PREV(kind) IS NULL").followed_by("b").where("kind = 'b'").followed_by("c")
+    .where("kind = 'c'")
+)  # fmt: skip
+
+
 def opened(kind: str, folder: Path) -> Any:
     stream: Any = KeyedStream(SCHEMA, key="user", time="ts")
+    if kind == "rules":
+        rules = [
+            PatternProcessor("short", 1, Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'x'")),
+            PatternProcessor("long", 1, PATTERN.within(timedelta(hours=1))),
+            PatternProcessor("remembers", 1, REMEMBERS.within(timedelta(hours=1))),
+        ]
+        file = folder.with_name("rules.json")
+        file.write_text(json.dumps([rule.to_dict() for rule in rules]))
+        return CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(file)).open(folder)
     if kind == "clause":
         return match_recognize(SCHEMA, CLAUSE).open(folder)
     return CEP.pattern(stream, PATTERN.within(timedelta(hours=1))).open(folder)
@@ -47,15 +69,20 @@ def opened(kind: str, folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A savepoint of a pattern and one of a clause, with partial matches and events that wait."""
+    """Savepoints of a pattern, a clause and rules, with partial matches and events that wait, as earlier releases have written
+    them: without the sizes and checksums of their files.
+    """
     savepoints = {}
-    for kind in ("pattern", "clause"):
+    for kind in ("pattern", "clause", "rules"):
         folder = tmp_path_factory.mktemp(kind)
         with opened(kind, folder / "live") as engine:
             for second, name in enumerate("aabbab"):
                 row = {"ts": datetime.fromtimestamp(second, UTC), "user": "ann" if second % 3 else "bob", "kind": name}
                 engine.process([row], watermark=datetime.fromtimestamp(second - 1, UTC))
         create_live_savepoint(folder / "live", folder / "savepoint")
+        document = json.loads((folder / "savepoint" / MANIFEST).read_text())
+        assert document.pop("files")
+        (folder / "savepoint" / MANIFEST).write_text(json.dumps(document))
         savepoints[kind] = folder / "savepoint"
     return savepoints
 
@@ -204,21 +231,27 @@ def test_what_becomes_too_large_is_not_read(
 
 @pytest.mark.parametrize("name", [SEAM, RULES])
 def test_other_files(name: str, made: dict[str, Path], tmp_path: Path) -> None:
-    for text in (b"[", b"[" * 50_000, b"\xff", b"[]", b'{"positions": 3}'):
-        savepoint = tmp_path / f"savepoint-{len(text)}-{text[:1].hex()}"
+    """``until`` is read by Spark only."""
+    texts = [b"[", b"[" * 50_000, b"\xff", b"[]", b'{"positions": 3}', b'{"until": "now"}', b'{"until": 1e99}']
+    for number, text in enumerate(texts):
+        savepoint = tmp_path / f"savepoint-{number}"
         shutil.copytree(made["pattern"], savepoint)
         (savepoint / name).write_bytes(text)
         with pytest.raises(StateError, match=str(savepoint)):
             restore_live_savepoint(savepoint, tmp_path / "live")
+        if name == SEAM and text != b"\xff":
+            with pytest.raises(StateError, match=f"{savepoint}/{SEAM} cannot be read"):
+                StoredSeam.from_json(text.decode(), str(savepoint))
 
 
 def set_number(rows: pa.Table, of_list: str | None, name: str, value: int) -> pa.Table:
-    """The state with another number in the first row that has one."""
+    """The state with another number in the first row that has one, of rules in the last one: that of "remembers"."""
     states = rows.column("state").to_pylist()
     for state in states:
         parts = [state["search"]] if of_list is None else state[of_list]
-        if parts:  # the start state is the last one
-            parts[0][name] = value
+        of_rule = [part for part in parts if not part.get("rule")]  # the start state is the last one
+        if of_rule:
+            of_rule[0][name] = value
             break
     at = rows.column_names.index("state")
     return rows.set_column(at, "state", pa.array(states, rows.schema.field("state").type))
@@ -236,6 +269,16 @@ def set_number(rows: pa.Table, of_list: str | None, name: str, value: int) -> pa
         ("pattern", "partial_matches", "event", 2**40),
         ("pattern", "partial_matches", "node", 10**6),
         ("pattern", "partial_matches", "state", 10**6),
+        ("pattern", "partial_matches", "state", -1),
+        ("pattern", "partial_matches", "node", -2),
+        ("rules", "nodes", "event", 10**6),
+        ("rules", "nodes", "stage", 3),
+        ("rules", "nodes", "parent", 10**6),
+        ("rules", "partial_matches", "rule", 3),
+        ("rules", "partial_matches", "event", 2**40),
+        ("rules", "partial_matches", "node", 10**6),
+        ("rules", "partial_matches", "state", 10**6),
+        ("rules", "partial_matches", "state", -9),
         ("clause", None, "p:rows", 10**6),
         ("clause", None, "p:next_start", 10**6),
         ("clause", None, "p:covered", -1),

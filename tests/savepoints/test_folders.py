@@ -43,7 +43,7 @@ def beginnings(path: Path) -> tuple[StoredFolder, StoredFolder, list[Begin]]:
 
     def restore() -> None:
         _prepare(target, savepoint, store)
-        (savepoint / STORE).copy_to(store)
+        (savepoint / STORE).copy_to(store, {})
 
     return store, target, [restore, lambda: stored.prepare_from_savepoint(2, history)]
 
@@ -64,7 +64,7 @@ def test_an_interrupted_copy_is_repeated(tmp_path: Path, way: int, monkeypatch: 
     store, target, ways = beginnings(tmp_path)
     with monkeypatch.context() as patch:
 
-        def copy_some(sets: StoredFolder, other: StoredFolder) -> None:
+        def copy_some(sets: StoredFolder, other: StoredFolder, sums: object) -> None:
             other.write("1.json", "a part")
             other.write("left.json", "")
             raise ZeroDivisionError

@@ -84,9 +84,10 @@ class Query:
         contents: dict[str, Any] = {"aggregate": ["SUM(v) AS v"]} if isinstance(stream, WindowedStream) else {}
         contents |= begin or {}
         sinks = {output: FileSink(str(self.folder / output)) for output in outputs}
-        stream.run(
-            sinks, checkpoint=str(self.folder / checkpoint), drain=drain, from_savepoint=from_savepoint, **contents
-        )
+        stream.run(sinks, checkpoint=self.place_of(checkpoint), drain=drain, from_savepoint=from_savepoint, **contents)
+
+    def place_of(self, checkpoint: str) -> str:
+        return str(self.folder / checkpoint)
 
     def rows(self) -> dict[str, Counter[str]]:
         _, outputs = self.make(self.spark.readStream.schema(EVENTS).parquet(str(self.folder / "events")), {})

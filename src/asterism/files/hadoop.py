@@ -376,7 +376,9 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def delete_dir(self, path: str) -> None:
-        raise NotImplementedError("folders are not deleted")
+        with self._calls(path) as (_, system, at):
+            if not system.delete(at, True):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         raise NotImplementedError("folders are not deleted")

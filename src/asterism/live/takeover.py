@@ -40,6 +40,7 @@ from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.rules.binding.replication import SELECTOR
 from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.savepoints.chunks import in_parts
+from asterism.savepoints.file_sums import check_missing, check_sum, files_below, sums_in
 from asterism.savepoints.instances import cannot_merge, is_distributed, merged_instances, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -69,6 +70,7 @@ from asterism.savepoints.manifest import (
     SEAM,
     Manifest,
     QueryPosition,
+    StoredSeam,
     folder_of_broadcast,
     folder_of_waiting,
     no_savepoint,
@@ -79,7 +81,6 @@ from asterism.savepoints.rows.nested import as_table, sizes_of
 from asterism.savepoints.rule_sets import MAX_RULES_SIZE, RULES, RuleSets
 from asterism.savepoints.stored_tables import check_tables
 
-_POSITIONS = "positions"
 _ZONE = re.compile(r"tz=([^\],]+)\]")
 Location = str | PathLike[str]
 
@@ -138,7 +139,7 @@ def restore_live_savepoint(
 
     Source: Flink, "Resuming from Savepoints". docs/live.md has a runnable example.
     """
-    source, place = _path(savepoint, "savepoint"), _path(folder, "folder")
+    source, place, local = _path(savepoint, "savepoint"), _path(folder, "folder"), fs.LocalFileSystem()
     if not (source / MANIFEST).is_file():
         raise no_savepoint(str(source))
     manifest = Manifest.from_json(_text(source / MANIFEST, MAX_SIZE), str(source))
@@ -147,12 +148,18 @@ def restore_live_savepoint(
             f"the savepoint {source} has {1 + len(manifest.upstream)} operators, and a live engine has one",
             hint="a query on Spark: restore_savepoint(...)",
         )
-    seam = _seam(source / SEAM) if (source / SEAM).is_file() else {}
+    files = dict(files_below(local, str(source)))
+    check_missing(manifest.files, files, str(source))
+    with_crc32 = {name for name, each in manifest.files.items() if each.crc32 is not None}
+    for name, actual in sums_in(local, {name: files[name] for name in with_crc32}).items():
+        check_sum(manifest.files, name, actual, str(source))
+    has_seam = (source / SEAM).is_file()
+    seam = StoredSeam.from_json(_text(source / SEAM, MAX_SIZE), str(source)) if has_seam else StoredSeam()
     has_rules = (source / RULES).is_file()
     rules = RuleSets.from_json(_text(source / RULES, MAX_RULES_SIZE), str(source)) if has_rules else None
     if manifest.summary is None and rules is None:
         raise StateError(f"the query of the savepoint {source} had no state")
-    check_tables(fs.LocalFileSystem(), str(source), str(source), manifest, rules)
+    check_tables(local, str(source), str(source), manifest, rules, manifest.files)
     try:
         pages = _pages(source, manifest, rules)
     except (LookupError, TypeError, ValueError, OverflowError, pa.ArrowException) as error:
@@ -166,14 +173,14 @@ def restore_live_savepoint(
             shutil.rmtree(sets, ignore_errors=True)
             shutil.copytree(source / STORE, sets, ignore=shutil.ignore_patterns(".*.crc"))
         failures: list[Exception] = []
-        snapshots.write(pages, _record(manifest, pages, seam), lambda: None, failures.append)
+        snapshots.write(pages, _record(manifest, pages, seam.positions or {}), lambda: None, failures.append)
         snapshots.wait()
         if failures:
             raise failures[0]
     finally:
         snapshots.close()
-    if _POSITIONS in seam:
-        return dict(seam[_POSITIONS])
+    if seam.positions is not None:
+        return dict(seam.positions)
     return [offset for offset in offsets_of_log(manifest.position.offsets) if not is_control(offset)]
 
 
@@ -221,11 +228,14 @@ def _write(pages: Mapping[int, bytes], record: SnapshotRecord, place: Path, stor
         (place / RULES).write_text(rules.to_json(), encoding="utf-8")
     if store.is_dir():
         shutil.copytree(store, place / STORE)
-    (place / SEAM).write_text(json.dumps({"until": None, _POSITIONS: dict(record.positions)}), encoding="utf-8")
+    (place / SEAM).write_text(StoredSeam(None, record.positions).to_json(), encoding="utf-8")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     mode = "ProcessingTime" if definition is not None and _in_processing_time(definition) else "None"
     position = QueryPosition("", 0, 0, "", "")
-    manifest = Manifest(version("asterism"), "-", now, position, mode, 1, 1, summary, counts)
+    local = fs.LocalFileSystem()
+    infos = {name: info for name, info in files_below(local, str(place)) if name != INCOMPLETE}
+    sums = sums_in(local, infos)
+    manifest = Manifest(version("asterism"), "-", now, position, mode, 1, 1, summary, counts, files=sums)
     (place / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
 
 
@@ -305,7 +315,9 @@ def _write_parquet(place: Path, schema: pa.Schema, tables: Iterator[pa.Table]) -
     """Write a table in plain types, and return its number of rows."""
     place.mkdir()
     count = 0
-    with pq.ParquetWriter(place / "part-00000.parquet", plain_schema(schema), coerce_timestamps="us") as writer:
+    with pq.ParquetWriter(
+        place / "part-00000.parquet", plain_schema(schema), coerce_timestamps="us", write_page_checksum=True
+    ) as writer:
         for table in tables:
             writer.write_table(as_plain(table.select(schema.names)).cast(plain_schema(schema)))
             count += table.num_rows
@@ -317,16 +329,6 @@ def _write_parquet(place: Path, schema: pa.Schema, tables: Iterator[pa.Table]) -
 
 def _text(file: Path, most: int) -> str:
     return read_text(fs.LocalFileSystem(), str(file), most)
-
-
-def _seam(file: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(_text(file, MAX_SIZE))
-        if not isinstance(document.get(_POSITIONS, {}), dict):
-            raise ValueError(f"{_POSITIONS} is not an object")
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise StateError(f"the file {file} cannot be read", str(error)) from None
-    return dict(document)
 
 
 def _pages(source: Path, manifest: Manifest, rules: RuleSets | None) -> dict[int, Any]:
@@ -363,7 +365,7 @@ def _read_schema(states: KeyStates) -> pa.Schema:
     return plain_schema(pa.schema([*rows_schema(states), (KEY_HASH, pa.int64())]))
 
 
-def _record(manifest: Manifest, pages: Mapping[int, Any], seam: Mapping[str, Any]) -> SnapshotRecord:
+def _record(manifest: Manifest, pages: Mapping[int, Any], positions: Mapping[str, Any]) -> SnapshotRecord:
     due = END_OF_TIME
     zone = "UTC"
     if HEADER in pages and manifest.summary is not None:
@@ -372,7 +374,7 @@ def _record(manifest: Manifest, pages: Mapping[int, Any], seam: Mapping[str, Any
         zones = _ZONE.findall(" ".join(map(str, definition.details.get(FIXED, {}).values())))
         zone = zones[0] if zones else zone
     return SnapshotRecord(
-        positions=seam.get(_POSITIONS, {}),
+        positions=positions,
         processing_time=manifest.written_at,
         next_processing_time=None if due >= END_OF_TIME else due,
         zone=zone,

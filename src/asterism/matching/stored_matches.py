@@ -55,6 +55,18 @@ def described_pattern(pattern: BoundPattern, identity: Callable[[Any], str]) -> 
     }
 
 
+def lowest_state(described: Mapping[str, Any] | None) -> int:
+    """The lowest number in the place of the state of a partial match: rows of what a key remembers have negative ones
+    (:mod:`asterism.matching.key_memory`).
+
+    :param described: of :func:`described_pattern`; None: an earlier release has described less, so any number that it can have
+    """
+    if described is None:
+        return -(2**31)
+    events = described["previous"] + len(described["absences"])
+    return -1 - events if events or described["counts_keys"] else 0
+
+
 def described_edges(nfa: Nfa) -> dict[str, Any]:
     """The start and the edges of each state of an automaton, as JSON; no edges, if there are very many."""
     edges = [[[int(edge.action), edge.target.number, micros(edge.gap)] for edge in state.edges] for state in nfa.states]

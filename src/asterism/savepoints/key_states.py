@@ -23,6 +23,7 @@ from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.time import BEFORE_TIME
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import NO_EVENT, Page
+from asterism.matching.stored_matches import CHANGE, lowest_state
 from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.keyed_state import KEY
@@ -44,7 +45,7 @@ from asterism.savepoints.rows.nested import (
     unlisted,
     without,
 )
-from asterism.savepoints.rows.references import check_below, check_matches, check_nodes, check_progress, check_sizes
+from asterism.savepoints.rows.references import check_matches, check_nodes, check_progress, check_sizes, check_within
 from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
@@ -183,22 +184,14 @@ class PatternStates(KeyStates):
 
     def _page(self, keys: pa.Table, state: State) -> Page:
         events, _ = unlisted(state[EVENTS])
-        counts = event_counts, node_counts = sizes_of(state[EVENTS]), sizes_of(state[self.NODES])
-        event_at, node_at = (offsets_of(sizes)[:-1] for sizes in counts)
-        nodes, of_nodes = numbers_in(state[self.NODES])
         details = self.definition.details
-        check_nodes(nodes, of_nodes, event_counts, node_counts, len(details["stages"]))
-        nodes[:, 0] += event_at[of_nodes]
-        nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
+        buffer = JoinedBuffer.of(state, len(details["stages"]))
         parts: list[Ints] = []
         for name in (self.PARTIAL, self.WAITING):
             rows, of_rows = numbers_in(state[name])
-            check_matches(rows[:, :2], of_rows, event_counts, node_counts)
+            buffer.refer(rows, of_rows, waiting=name == self.WAITING)
             if name == self.PARTIAL:
-                check_below("state", rows[:, 2], len(details["states"]))
-            refers = rows[:, 1] >= 0
-            rows[refers, 0] += event_at[of_rows[refers]]
-            rows[refers, 1] += node_at[of_rows[refers]]
+                check_within("state", rows[:, 2], lowest_state(details.get(CHANGE)), len(details["states"]))
             parts += offsets_of(sizes_of(state[name])), rows
         timers = state[self.TIMERS]
         parts += offsets_of(sizes_of(timers)), _ints(timers.flatten()).reshape(-1, 1)
@@ -206,7 +199,7 @@ class PatternStates(KeyStates):
         kept = pa.table([cast_to(events.column(f.name), f.type) for f in self.events], schema=self.events)
         if not self.events.names:
             kept = events.select([])
-        return Page(keys, kept, times, positions, nodes, KeyRows(*parts))
+        return Page(keys, kept, times, positions, buffer.nodes, KeyRows(*parts))
 
 
 class SeparatedBuffer(NamedTuple):
@@ -253,6 +246,44 @@ def _owners_of_nodes(nodes: Ints, rows: Ints, owners: Ints) -> Ints:
         new[new] = of_nodes[parents[new]] < 0
         at, of_at = parents[new], of_at[new]
     return of_nodes
+
+
+class JoinedBuffer(NamedTuple):
+    """The events and nodes of several keys together: the reverse of :class:`SeparatedBuffer`.
+
+    :ivar nodes: with numbers among all of them
+    :ivar events, sizes: how many events and nodes each key has
+    """
+
+    nodes: Ints
+    events: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, state: State, stages: int) -> JoinedBuffer:
+        """
+        :param state: with the lists EVENTS and NODES
+        :param stages: how many stages there are
+        :raises StateError: a node refers to what is not there
+        """
+        nodes, owners = numbers_in(state[NODES])
+        events, sizes = sizes_of(state[EVENTS]), sizes_of(state[NODES])
+        check_nodes(nodes, owners, events, sizes, stages)
+        nodes[:, 0] += offsets_of(events)[:-1][owners]
+        nodes[:, 2] += np.where(nodes[:, 2] >= 0, offsets_of(sizes)[:-1][owners], 0)
+        return cls(nodes, events, sizes)
+
+    def refer(self, rows: Ints, owners: Ints, *, waiting: bool) -> None:
+        """Make numbers of the places in rows of a first event, a last node, and a state.
+
+        :param owners: the key of each
+        :param waiting: whether they are matches that wait, and not partial ones
+        :raises StateError: a row refers to what is not there
+        """
+        check_matches(rows, owners, self.events, self.sizes, waiting=waiting)
+        refers = rows[:, 1] >= 0
+        rows[refers, 0] += offsets_of(self.events)[:-1][owners[refers]]
+        rows[refers, 1] += offsets_of(self.sizes)[:-1][owners[refers]]
 
 
 def places_of(owners: Ints, count: int) -> Ints:

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, NewerStateError, StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.savepoints.file_sums import FileSums, sums_from_json, sums_to_json
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.offset_log import watermark_in, with_key_groups
 
@@ -23,7 +24,9 @@ _ONE_OPERATOR = 1
 """The format of the savepoint of a query with one operator, which earlier releases restore."""
 MANIFEST = "manifest.json"
 SEAM = "history.json"
-"""The file of a savepoint that was made from a table: ``until``, in microseconds."""
+"""The file of a savepoint that was made from a table, or by a live engine: see :class:`StoredSeam`."""
+SOURCES = "sources"
+"""The folder of what sources keep in a checkpoint, in it and in its savepoints."""
 INCOMPLETE = "incomplete.json"
 """The file of a folder in which a savepoint is being written, or was not written to its end."""
 ROWS = "keys"
@@ -164,6 +167,7 @@ class Manifest:
     :ivar summary: None: there was no state, as after a drain
     :ivar counts: the number of keys, and of the events of each input that wait
     :ivar upstream: the operators before the last one, in the order of Spark's numbers, which begin at the last one
+    :ivar files: the sizes and checksums of the other files; none of an earlier release
     """
 
     asterism: str
@@ -176,6 +180,7 @@ class Manifest:
     summary: Summary | None
     counts: Mapping[str, int]
     upstream: Sequence[UpstreamOperator] = ()
+    files: FileSums = field(default_factory=dict)
 
     def watermark_of(self, summary: Summary) -> int:
         """The event time of an operator in microseconds: its watermark, or Spark's. Those of its inputs do not count: one
@@ -212,6 +217,8 @@ class Manifest:
         }
         if self.upstream:
             document["upstream"] = [operator.to_dict() for operator in self.upstream]
+        if self.files:
+            document["files"] = sums_to_json(self.files)
         return json.dumps(document, indent=2, ensure_ascii=False)
 
     @property
@@ -270,6 +277,7 @@ class Manifest:
                 _summary_of(document["operator"]),
                 _counts(document["counts"]),
                 tuple(map(UpstreamOperator.from_dict, document.get("upstream", ()))),
+                sums_from_json(document.get("files", {})),
             )
             _number("created", manifest.written_at, -_MAX_NUMBER, _MAX_NUMBER)
         except NewerStateError as error:
@@ -278,6 +286,39 @@ class Manifest:
             what = f"{error.message}: {error.detail}" if isinstance(error, AsterismError) else str(error)
             raise StateError(f"there is no savepoint in {place}", f"{MANIFEST}: {what}", _NO_SAVEPOINT) from None
         return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeam:
+    """Where a query over a stream begins after a savepoint that has no positions of sources.
+
+    :ivar until: in microseconds, the time at which the stream begins; None: all of it comes after the savepoint
+    :ivar positions: of a live engine, as the caller gave them, by input
+    """
+
+    until: int | None = None
+    positions: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        document: dict[str, Any] = {"until": self.until}
+        return json.dumps(document if self.positions is None else document | {"positions": dict(self.positions)})
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> StoredSeam:
+        """
+        :param place: the savepoint, for messages
+        :raises StateError: it is not the file SEAM of a savepoint
+        """
+        try:
+            document = json.loads(text)
+            until, positions = document.get("until"), document.get("positions")
+            if until is not None:
+                _number("until", until, -_MAX_NUMBER, _MAX_NUMBER)
+            if not isinstance(positions, dict | None):
+                raise ValueError("positions is not an object")
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise StateError(f"the file {place}/{SEAM} cannot be read", str(error)) from None
+        return cls(until, positions)
 
 
 def no_savepoint(place: str) -> StateError:

@@ -21,18 +21,21 @@ from asterism.columns.schemas import type_of
 from asterism.errors import StateError
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import Page
+from asterism.matching.stored_matches import lowest_state
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.state.state_definition import StateDefinition
+from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.operator import WORDS
 from asterism.row_patterns.stored_searches import ROWS
 from asterism.rules.binding.replication import SELECTOR, stored_columns
 from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.selections import ENTRY, KEYS
 from asterism.rules.matching.state_pages import ClauseState, clauses_from, clauses_to, named_page, names_of_page
-from asterism.rules.matching.stored_rules import clause_definition
+from asterism.rules.matching.stored_rules import automaton_of, clause_definition, memory_of
 from asterism.rules.matching.suppression import suppressions_from, suppressions_to
 from asterism.savepoints.key_states import (
+    JoinedBuffer,
     KeyStates,
     RowPatternStates,
     State,
@@ -43,7 +46,7 @@ from asterism.savepoints.key_states import (
     structs_of,
 )
 from asterism.savepoints.rows.nested import as_structs, as_table, list_of_rows, listed, sizes_of, unlisted
-from asterism.savepoints.rows.references import check_matches, check_nodes, check_progress
+from asterism.savepoints.rows.references import check_progress, check_within
 from asterism.savepoints.rule_sets import RuleSets
 
 _RULE = pa.schema([("id", pa.string()), ("version", pa.int64()), ("since", pa.int64())])
@@ -56,7 +59,7 @@ _INTERNAL = ("key", "time", "position")
 """The columns of the rows of a clause beside those of events: the last words of their names."""
 _CLAUSES = 1_000
 _ANY_STAGE = 2**31
-"""The stages of rules are not known without their patterns."""
+"""Each rule has stages of its own, so a node is compared with those of the rules whose rows lead to it."""
 
 
 class RuleStates(KeyStates):
@@ -72,6 +75,7 @@ class RuleStates(KeyStates):
     def __init__(self, definition: StateDefinition, rules: RuleSets) -> None:
         super().__init__(definition)
         self.rules = rules
+        self._semantics = Semantics(definition.details["semantics"])
         self.keys = pa.schema([("selector", pa.int64()), ("key", pa.string())])
         self.events = stored_columns(definition.tables[EVENTS])
         internal = [pa.field(f"internal:{name}", pa.string() if name == "key" else pa.int64()) for name in _INTERNAL]
@@ -238,32 +242,48 @@ class RuleStates(KeyStates):
     def written(self, keys: pa.Table, state: State) -> bytes:
         rules, of_rules = unlisted(state[self.RULES])
         names, entries = _numbered(rules)
-        rule_at = offsets_of(sizes_of(state[self.RULES]))[:-1]
+        sizes = sizes_of(state[self.RULES])
+        rule_at = offsets_of(sizes)[:-1]
         events, _ = unlisted(state[EVENTS])
-        counts = event_counts, node_counts = sizes_of(state[EVENTS]), sizes_of(state[self.NODES])
-        event_at, node_at = (offsets_of(sizes)[:-1] for sizes in counts)
-        nodes, of_nodes = numbers_in(state[self.NODES])
-        check_nodes(nodes, of_nodes, event_counts, node_counts, _ANY_STAGE)
-        nodes[:, 0] += event_at[of_nodes]
-        nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[of_nodes], 0)
+        buffer = JoinedBuffer.of(state, _ANY_STAGE)
         parts: list[Ints] = []
         for name in (self.PARTIAL, self.WAITING, self.TIMERS):
             rows, of_rows = numbers_in(state[name])
-            check_progress("rule", rows[:, 0], sizes_of(state[self.RULES])[of_rows] - 1)
+            check_progress("rule", rows[:, 0], sizes[of_rows] - 1)
             page_keys = rule_at[of_rows] + rows[:, 0]
             if name != self.TIMERS:
-                check_matches(rows[:, 1:3], of_rows, event_counts, node_counts)
-                refers = rows[:, 2] >= 0
-                rows[refers, 1] += event_at[of_rows[refers]]
-                rows[refers, 2] += node_at[of_rows[refers]]
+                buffer.refer(rows[:, 1:], of_rows, waiting=name == self.WAITING)
+                self._check(buffer.nodes, names, entries[page_keys], rows[:, 1:], partial=name == self.PARTIAL)
             order = np.argsort(page_keys, kind="stable")
             parts += offsets_of(np.bincount(page_keys, minlength=len(entries))), rows[order, 1:]
         texts = keys.column("key").take(pa.array(of_rules))
         times, positions = (one_chunk(events.column(name)).to_numpy().astype(np.int64) for name in _EVENT.names)
         kept = pa.table([cast_to(events.column(f.name), f.type) for f in self.events], schema=self.events)
         page_keys = pa.table([pa.array(entries.astype(np.int32)), one_chunk(texts)], schema=KEYS)
-        page = Page(page_keys, kept, times, positions, nodes, KeyRows(*parts))
+        page = Page(page_keys, kept, times, positions, buffer.nodes, KeyRows(*parts))
         return named_page(json.dumps(names, ensure_ascii=False).encode(), page)
+
+    def _check(self, nodes: Ints, names: list[RuleName], rule: Ints, rows: Ints, *, partial: bool) -> None:
+        """Compare the rows of matches with the patterns of their rules.
+
+        :param rule: the index of the rule of each row
+        :param partial: whether their last numbers are states
+        :raises StateError: there is no such rule, stage or state
+        """
+        stages, lowest, states = (np.zeros(len(names), np.int64) for _ in range(3))
+        of_node, state = rows[:, 1], rows[:, 2]
+        for number in np.unique(rule).tolist():
+            text = self.rules.texts.get(names[number], "")
+            automaton = automaton_of(text, self._semantics) if text else None
+            if automaton is None:  # no rule that is in force, so no state either
+                continue
+            stages[number], states[number] = len(automaton["stages"]), len(automaton["states"])
+            if partial and (state[rule == number] < 0).any():
+                types = {name: type_of(kind) for name, kind in self.rules.udfs.items()}
+                lowest[number] = lowest_state(memory_of(self.definition, text, types))
+        if partial:
+            check_within("state", state, lowest[rule], states[rule])
+        check_within("stage", nodes[:, 1], -1, _stages_of_nodes(nodes, of_node, stages[rule]))
 
     def other_pages(self, keys: pa.Table, state: State) -> Iterator[tuple[int, bytes]]:
         clauses = list(self._written_clauses(keys, state[self.CLAUSES]))
@@ -309,6 +329,22 @@ class RuleStates(KeyStates):
         if name == WORDS or name in self.events.names:
             return name
         return f"internal:{_role_of(name)}"
+
+
+def _stages_of_nodes(nodes: Ints, ends: Ints, stages: Ints) -> Ints:
+    """For each node the least number of stages of the rules whose rows lead to it; without one, _ANY_STAGE.
+
+    :param ends, stages: the last node of each row, or a negative number, and the number of stages of its rule
+    """
+    least = np.full(len(nodes), _ANY_STAGE, np.int64)
+    at, of_at = ends[ends >= 0], stages[ends >= 0]
+    while len(at):
+        is_less = of_at < least[at]
+        np.minimum.at(least, at[is_less], of_at[is_less])
+        children = np.unique(at[is_less])
+        parents = nodes[children, 2]
+        at, of_at = parents[parents >= 0], least[children[parents >= 0]]
+    return least
 
 
 def _role_of(column: str) -> str:

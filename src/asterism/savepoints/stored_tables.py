@@ -18,6 +18,7 @@ from pyarrow import fs
 from asterism.errors import StateError
 from asterism.files.file_systems import read_end
 from asterism.savepoints.chunks import OF_KEYS, chunk_schemas
+from asterism.savepoints.file_sums import FileSum, FileSums, below, check_missing, check_sum
 from asterism.savepoints.key_groups import POSITION, broadcast_tables
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import ROWS, Manifest, UpstreamOperator, folder_of_broadcast, folder_of_waiting
@@ -35,16 +36,27 @@ _AGAIN = "create the savepoint again, or copy all of its files"
 
 
 def check_tables(
-    files: fs.FileSystem, path: str, location: str, part: Manifest | UpstreamOperator, rules: RuleSets | None
+    files: fs.FileSystem,
+    path: str,
+    location: str,
+    part: Manifest | UpstreamOperator,
+    rules: RuleSets | None,
+    sums: FileSums,
 ) -> None:
     """
     :param path, location: the folder of the tables of an operator, in *files* and for messages
+    :param sums: the files in this folder; of these, the sizes are compared
     :raises StateError: a table is not there, is damaged, or has other rows or columns than the manifest says
     """
     columns = _columns_of(location, part, rules)
     with ThreadPoolExecutor(_THREADS) as threads:
         for name, count in part.counts.items():
-            places = [] if count == 0 else [info.path for info in files_in(files, f"{path}/{name}")]
+            infos = [] if count == 0 else files_in(files, f"{path}/{name}")
+            places = [info.path for info in infos]
+            of_table, place = below(sums, name) if count else {}, f"{location}/{name}"
+            check_missing(of_table, [info.base_name for info in infos], place)
+            for info in infos:
+                check_sum(of_table, info.base_name, FileSum(info.size), place)
             wanted = columns.get(name, ())
             rows = sum(threads.map(lambda place, wanted=wanted: _rows_of(files, place, wanted), places))
             if rows != count:

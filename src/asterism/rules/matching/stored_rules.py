@@ -22,7 +22,12 @@ from asterism.operators.stored_state import RULE_KEY, rule_keys
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.stored_searches import searches_of
-from asterism.rules.binding.binding import BoundClauseProcessor, ProcessorCompiler
+from asterism.rules.binding.binding import (
+    BoundClauseProcessor,
+    BoundPatternProcessor,
+    BoundProcessor,
+    ProcessorCompiler,
+)
 from asterism.rules.binding.replication import stored_columns
 from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.selections import ENTRY, KEYS
@@ -49,7 +54,7 @@ def matches_of_rules(
         kept = stored_columns(definition.tables[EVENTS])
     page = Page.from_bytes(content, KEYS, kept)
     semantics = Semantics.DEFAULT if definition is None else Semantics(definition.details["semantics"])
-    automata = [_automaton(processors[name], semantics) if name in processors else None for name in names]
+    automata = [automaton_of(processors[name], semantics) if name in processors else None for name in names]
     return partial_matches(
         page,
         rule_keys(page.keys.column(KEY)),
@@ -61,7 +66,8 @@ def matches_of_rules(
 
 
 @lru_cache(maxsize=10_000)
-def _automaton(text: str, semantics: Semantics) -> dict[str, Any] | None:
+def automaton_of(text: str, semantics: Semantics) -> dict[str, Any] | None:
+    """The automaton of a processor, by :func:`described_automaton`; None: it has no pattern."""
     pattern = processor_of(text).pattern
     return None if pattern is None else described_automaton(compile_pattern(pattern, semantics))
 
@@ -85,8 +91,24 @@ def clause_definition(
 
     :param udfs: the types of the functions in Python that the clause may call
     """
-    if definition is None or text is None:
+    bound = None if definition is None or text is None else _bound(definition, text, udfs)
+    return bound.clause.operator.definition if isinstance(bound, BoundClauseProcessor) else None
+
+
+def memory_of(definition: StateDefinition, text: str, udfs: Mapping[str, pa.DataType]) -> dict[str, Any] | None:
+    """What keys remember beside the partial matches of a processor, as in :func:`described_pattern`; None: it uses what only the
+    program registers.
+    """
+    bound = _bound(definition, text, udfs)
+    if not isinstance(bound, BoundPatternProcessor):
         return None
+    pattern = bound.pattern
+    absences = [absence.stage for absence in pattern.nfa.absences]
+    return {"previous": pattern.remembers_events, "absences": absences, "counts_keys": pattern.counts_keys}
+
+
+def _bound(definition: StateDefinition, text: str, udfs: Mapping[str, pa.DataType] | None) -> BoundProcessor | None:
+    """None: it uses what only the program registers."""
     details, schema = definition.details, definition.tables[EVENTS]
     time = PROCESSING_TIME
     if details["time"] is not None:
@@ -95,7 +117,6 @@ def clause_definition(
         schema, details["keys"], time, Semantics(details["semantics"]), {}, udfs=declared(udfs or {})
     )
     try:
-        bound = compiler.bind(processor_of(text))
-    except AsterismError:  # it uses what only the program registers
+        return compiler.bind(processor_of(text))
+    except AsterismError:
         return None
-    return bound.clause.operator.definition if isinstance(bound, BoundClauseProcessor) else None

@@ -11,6 +11,8 @@ import numpy as np
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import StateError
 
+_ANY = -(2**62)
+
 
 def check_nodes(nodes: Ints, owners: Ints, events: Ints, sizes: Ints, stages: int) -> None:
     """
@@ -38,20 +40,23 @@ def _has_cycle(parents: Ints) -> bool:
     return bool((ancestor != end).any())
 
 
-def check_matches(rows: Ints, owners: Ints, events: Ints, nodes: Ints) -> None:
+def check_matches(rows: Ints, owners: Ints, events: Ints, nodes: Ints, *, waiting: bool) -> None:
     """
-    :param rows: first event and last node of each match; without a node (-1), the event is no place
+    :param rows: first event, last node and state of each match; without a node (a negative number), the event is no place
     :param owners, events, nodes: as for :func:`check_nodes`
+    :param waiting: whether they are complete, so that each has a node
     :raises StateError: there is no such event or node
     """
-    event, node = rows.T
-    _check("node", node, node < nodes[owners])
+    event, node, state = rows.T
+    # Only the row that counts the matches of a key (-1) has no node but another number. A start state has no node (-1).
+    least = 0 if waiting else np.where(state == -1, _ANY, np.where(state < 0, 0, -1))
+    _check("node", node, (node >= least) & (node < nodes[owners]))
     _check("event", event, (node < 0) | ((event >= 0) & (event < events[owners])))
 
 
-def check_below(name: str, numbers: Ints, ends: Ints | int) -> None:
-    """:raises StateError: a number is not below its end"""
-    _check(name, numbers, numbers < ends)
+def check_within(name: str, numbers: Ints, begins: Ints | int, ends: Ints | int) -> None:
+    """:raises StateError: a number is before its begin, or not below its end"""
+    _check(name, numbers, (numbers >= begins) & (numbers < ends))
 
 
 def check_progress(name: str, numbers: Ints, rows: Ints) -> None:

@@ -57,7 +57,7 @@ from asterism.rules.sets.sets import processor_of
 from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.session.checkpoints import current_checkpoint
-from asterism.spark.session.settings import configure_state_store
+from asterism.spark.session.settings import configure_state_store, expect_session
 from asterism.windows.stored_windows import (
     FUNCTION_KEYS,
     FUNCTION_STATE,
@@ -132,7 +132,7 @@ def read_state(
 
     docs/state.md has runnable examples.
     """
-    expect(StateError, spark, SparkSession, "read_state needs a SparkSession", "read_state(spark, checkpoint)")
+    expect_session(spark, "read_state", "read_state(spark, checkpoint)")
     expect_string(
         StateError, checkpoint, "the checkpoint must be a location", 'read_state(spark, "/checkpoints/carts")'
     )

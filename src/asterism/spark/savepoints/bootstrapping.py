@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +15,8 @@ from asterism.errors import LeaseLostError, StateError, StreamDefinitionError
 from asterism.operators.sink_functions import Sink
 from asterism.operators.state.page_numbers import HEADER
 from asterism.rules.sets.set_store import STORE
-from asterism.savepoints.manifest import INCOMPLETE, SEAM, Manifest, QueryPosition
+from asterism.savepoints.file_sums import FileSums, below
+from asterism.savepoints.manifest import INCOMPLETE, MAX_SIZE, SEAM, Manifest, QueryPosition, StoredSeam
 from asterism.savepoints.rule_sets import RULES
 from asterism.spark.host.evolution import LAST_OPERATOR
 from asterism.spark.host.state_reader import StateReader
@@ -29,7 +29,7 @@ from asterism.spark.savepoints.creating import (
     writing,
 )
 from asterism.spark.savepoints.folders import StoredFolder
-from asterism.spark.savepoints.restoring import StoredSavepoint, clear_store, pages_of_groups
+from asterism.spark.savepoints.restoring import StoredSavepoint, clear_store, pages_of_groups, read_checked
 from asterism.spark.session.settings import settings
 from asterism.streams.run_options import QueryHistory, RunOptions
 
@@ -114,7 +114,7 @@ def _bootstrap(
 
     stream.run(sinks, checkpoint=folder.location, drain=False, history=replace(history, into=write), **options)
     (folder / _JOB).delete()
-    folder.write(SEAM, json.dumps({"until": history.until}))
+    folder.write(SEAM, StoredSeam(history.until).to_json())
     return manifests[0]  # The savepoint is complete only after the sinks have the results.
 
 
@@ -152,7 +152,7 @@ def with_savepoint(spark: SparkSession, options: RunOptions, store: str | None =
     if history is None or not isinstance(history.rows, str):
         return options
     stored = StoredSavepoint.of(StoredFolder.of(spark, history.rows))
-    seam = stored.folder.read(SEAM)
+    seam = read_checked(stored.folder, SEAM, MAX_SIZE, stored.manifest.files)
     if seam is None:
         raise StateError(f"the savepoint {history.rows} was not made from a table", hint="bootstrap_savepoint(...)")
 
@@ -160,19 +160,25 @@ def with_savepoint(spark: SparkSession, options: RunOptions, store: str | None =
         with settings(spark, PARQUET):
             return pages_of_groups(spark, stored.operators[LAST_OPERATOR], key_groups)
 
-    until = json.loads(seam)["until"] if history.until is None else history.until
+    until = StoredSeam.from_json(seam, stored.folder.location).until if history.until is None else history.until
     history = replace(history, until=until, pages=pages)
     if store is not None:
-        history = with_sets(history, stored.folder / STORE, StoredFolder.of(spark, store))
+        sums = below(stored.manifest.files, STORE)
+        history = with_sets(history, stored.folder / STORE, StoredFolder.of(spark, store), sums)
     return replace(options, history=history)
 
 
-def with_sets(history: QueryHistory, sets: StoredFolder, store: StoredFolder) -> QueryHistory:
-    """A history that is a savepoint, with how its *sets* of rules come to the store of the query."""
+def with_sets(
+    history: QueryHistory, sets: StoredFolder, store: StoredFolder, sums: FileSums | None = None
+) -> QueryHistory:
+    """A history that is a savepoint, with how its *sets* of rules come to the store of the query.
+
+    :param sums: the files of the sets
+    """
     if not sets.names():
         return history
 
     def clear(is_begun: bool) -> None:
         clear_store(store, is_begun=is_begun)
 
-    return replace(history, store=store.location, clear=clear, begin=lambda: sets.copy_to(store))
+    return replace(history, store=store.location, clear=clear, begin=lambda: sets.copy_to(store, sums))

@@ -49,7 +49,7 @@ from asterism.spark.savepoints.creating import PARQUET, check_unused, writing
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
 from asterism.spark.savepoints.restoring import StoredSavepoint, write_checkpoint
-from asterism.spark.session.settings import settings
+from asterism.spark.session.settings import expect_session, settings
 from asterism.streams.pattern_stream import PatternStream
 from asterism.streams.windows import LATE_ROWS, RESULT_ROWS, WindowedStream
 from asterism.windows.operator import WindowOperator
@@ -153,7 +153,7 @@ def change_checkpoint(
 
     Source: Flink, "Savepoints", ``allowNonRestoredState``. docs/savepoints.md has an example.
     """
-    expect(StateError, spark, SparkSession, "change_checkpoint needs a SparkSession")
+    expect_session(spark, "change_checkpoint")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     options: dict[str, Any] = {"renamed": renamed, "measures": measures}
     options |= {"allow_dropped": allow_dropped, "operator_id": operator_id}
@@ -283,7 +283,7 @@ class _SavepointChange:
         measures: Sequence[str],
         operator_id: int | None,
     ) -> None:
-        expect(StateError, spark, SparkSession, "a change of a savepoint needs a SparkSession")
+        expect_session(spark, "a change of a savepoint")
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
         expect(StateError, renamed, Mapping, "renamed must map former names to new names", 'renamed={"cart": "basket"}')
         expect_strings(StateError, [*renamed, *renamed.values()], "names must be strings", 'renamed={"cart": "basket"}')

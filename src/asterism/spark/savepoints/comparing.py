@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism.arguments import expect, expect_string
+from asterism.arguments import expect_string
 from asterism.errors import StateError
 from asterism.savepoints.differences import (
     OperatorDifferences,
@@ -22,7 +22,7 @@ from asterism.savepoints.manifest import ROWS
 from asterism.spark.savepoints.creating import PARQUET
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
-from asterism.spark.session.settings import settings
+from asterism.spark.session.settings import expect_session, settings
 from asterism.text.printable import quoted_name
 
 _NAME, _CONTENT, _COUNT = "name", "content", "count"
@@ -40,7 +40,7 @@ def diff_savepoints(spark: SparkSession, before: str, after: str) -> SavepointDi
 
     docs/savepoints.md has an example.
     """
-    expect(StateError, spark, SparkSession, "diff_savepoints needs a SparkSession")
+    expect_session(spark, "diff_savepoints")
     for location in (before, after):
         expect_string(StateError, location, "the savepoint must be a location", '"/savepoints/carts"')
     stored = [StoredSavepoint.of(StoredFolder.of(spark, location)) for location in (before, after)]

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism.arguments import expect, expect_string
+from asterism.arguments import expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import CheckpointInUseError, StateError
 from asterism.files.lease import is_released
@@ -25,6 +25,7 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.operators.state.state_store import Record, batch_from_bytes, kind_of
 from asterism.rules.sets.set_store import STORE, FolderStore
 from asterism.savepoints.chunks import MANY_ROWS, in_parts
+from asterism.savepoints.file_sums import MANY_IN_FILE, FileSum, files_below, sums_in
 from asterism.savepoints.instances import is_distributed
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -47,6 +48,7 @@ from asterism.savepoints.manifest import (
     INCOMPLETE,
     MANIFEST,
     ROWS,
+    SOURCES,
     Manifest,
     QueryPosition,
     UpstreamOperator,
@@ -66,7 +68,7 @@ from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
 from asterism.spark.session.leases import FOLDER, leased, leased_here, runs_here
-from asterism.spark.session.settings import hadoop_settings, resolved, settings
+from asterism.spark.session.settings import expect_session, hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
 PARQUET = {
@@ -75,8 +77,11 @@ PARQUET = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.files.maxRecordsPerFile": str(MANY_ROWS),
+    "parquet.page.verify-checksum.enabled": "true",
 }
-"""Settings with which times and names are written and read as they are, in files of which each can be read as a whole."""
+"""Settings with which times and names are written and read as they are, in files of which each can be read as a whole. The
+checksums of pages, which Spark writes by default, are compared.
+"""
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**14, 2**22
 _STORED = "key_group int, page int, value binary"
 _Batches = Iterator[pa.RecordBatch]
@@ -103,7 +108,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
 
     Source: Flink, Savepoints (canonical format). docs/savepoints.md has a runnable example.
     """
-    expect(StateError, spark, SparkSession, "create_savepoint needs a SparkSession")
+    expect_session(spark, "create_savepoint")
     for location, what in ((checkpoint, "checkpoint"), (target, "target"), (store, "store")):
         if location is not None or what != "store":
             expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')
@@ -146,8 +151,9 @@ def writing(spark: SparkSession, folder: StoredFolder, checkpoint: str | None) -
             begin_writing(folder, checkpoint)
 
             def complete(manifest: Manifest) -> None:
+                whole = replace(manifest, files=_sums(spark, folder, manifest))
                 check()
-                folder.replace(MANIFEST, manifest.to_json())
+                folder.replace(MANIFEST, whole.to_json())
                 folder.delete_file(INCOMPLETE)
 
             yield complete
@@ -185,6 +191,27 @@ def _is_interrupted(folder: StoredFolder, checkpoint: str | None) -> bool:
     return folder.read(MANIFEST) is None or json.loads(text).get("checkpoint") == checkpoint
 
 
+def _sums(spark: SparkSession, folder: StoredFolder, manifest: Manifest) -> dict[str, FileSum]:
+    """The sizes and checksums of the files of a savepoint. Spark reads those of tables, unless they are too large for it."""
+    names = [FOLDER, MANIFEST, INCOMPLETE]
+    infos = {name: info for name, info in files_below(folder.files, folder.path) if name.split("/")[0] not in names}
+    of_upstream = [f"{operator.folder}/{name}" for operator in manifest.upstream for name in operator.counts]
+    tables = [*manifest.counts, *of_upstream]
+    of_tables = {name: info for name, info in infos.items() if name.rpartition("/")[0] in tables}
+    by_file: dict[str, list[str]] = {}
+    for name in of_tables:
+        by_file.setdefault(name.rpartition("/")[2], []).append(name)
+    sums = {name: FileSum(info.size) for name, info in of_tables.items() if info.size > MANY_IN_FILE}
+    if of_tables:
+        files = spark.read.format("binaryFile").load([f"{folder.location}/{name}" for name in tables])
+        small = files.where(F.col("length") <= MANY_IN_FILE)
+        for path, crc32 in small.select("path", F.crc32("content")).collect():
+            for name in by_file.get(path.rpartition("/")[2], ()):
+                if path.endswith(of_tables[name].path.lstrip("/")):
+                    sums[name] = FileSum(of_tables[name].size, crc32)
+    return sums | sums_in(folder.files, {name: info for name, info in infos.items() if name not in sums})
+
+
 def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, store: StoredFolder) -> Manifest:
     """
     :param store: where the sets of rules of the last operator are, if it has some
@@ -213,7 +240,7 @@ def _create(spark: SparkSession, source: StoredFolder, folder: StoredFolder, sto
         last.counts,
         tuple(upstream),
     )
-    (source / "sources").copy_to(folder / "sources")
+    (source / SOURCES).copy_to(folder / SOURCES)
     if store.names():
         wait_for_counts(store.location)
         store.copy_to(folder / STORE)

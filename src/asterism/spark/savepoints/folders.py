@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from asterism.files.file_systems import opened, read_text, read_whole, replace_whole
+from asterism.savepoints.file_sums import FileSum, FileSums, check_missing, check_sum, files_below
 from asterism.spark.session.settings import hadoop_settings, resolved
 
 _CHUNK = 2**24
@@ -65,24 +67,34 @@ class StoredFolder:
         """Write a file that is there as a whole or as it was before, whenever this is interrupted."""
         replace_whole(self.files, f"{self.path}/{name}", text.encode())
 
-    def copy_to(self, other: StoredFolder) -> None:
-        """Copy all files below this folder."""
+    def copy_to(self, other: StoredFolder, sums: FileSums | None = None) -> None:
+        """Copy all files below this folder.
+
+        :param sums: what they are compared with
+        :raises StateError: a file is another one, or missing
+        """
         if self.files.get_file_info(self.path).type is not fs.FileType.Directory:
+            check_missing(sums or {}, (), self.location)
             return
-        infos = self.files.get_file_info(fs.FileSelector(self.path, recursive=True))
-        for info in infos:
-            if info.type is fs.FileType.File and not info.base_name.endswith(".crc"):
-                below = info.path[info.path.index(self.path.lstrip("/")) + len(self.path.lstrip("/")) + 1 :]
-                parent, _, name = f"{other.path}/{below}".rpartition("/")
-                other.files.create_dir(parent, recursive=True)
-                whole = read_whole(self.files, info.path) if info.size <= _CHUNK else None
-                with other.files.open_output_stream(f"{parent}/{name}") as file:
-                    if whole is not None:
-                        file.write(whole)
-                        continue
-                    with self.files.open_input_stream(info.path) as source:
-                        while content := source.read(_CHUNK):
-                            file.write(content)
+        infos = dict(files_below(self.files, self.path))
+        check_missing(sums or {}, infos, self.location)
+        for below, info in infos.items():
+            parent, _, name = f"{other.path}/{below}".rpartition("/")
+            other.files.create_dir(parent, recursive=True)
+            size = crc32 = 0
+            with other.files.open_output_stream(f"{parent}/{name}") as file:
+                for content in self._contents(info):
+                    file.write(content)
+                    size, crc32 = size + len(content), zlib.crc32(content, crc32)
+            check_sum(sums or {}, below, FileSum(size, crc32), self.location)
+
+    def _contents(self, info: fs.FileInfo) -> Iterator[bytes]:
+        if info.size <= _CHUNK:
+            yield read_whole(self.files, info.path)
+            return
+        with self.files.open_input_stream(info.path) as source:
+            while content := source.read(_CHUNK):
+                yield content
 
     def texts(self) -> Iterator[str]:
         """The contents of all files below this folder; what is not text is replaced."""

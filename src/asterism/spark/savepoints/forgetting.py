@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from asterism.arguments import expect, expect_string
+from asterism.arguments import expect_string
 from asterism.errors import StateError
 from asterism.spark.savepoints.contents import SavepointChanges
 from asterism.spark.savepoints.folders import StoredFolder
@@ -17,6 +17,7 @@ from asterism.spark.savepoints.writing import Keys, SavepointWriter
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.history import FOLDER as HISTORY
 from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.settings import expect_session
 
 _OF_SPARK = (HISTORY, "commits", "metadata", "offsets", "sources", "state")
 _OF_CHANGES = ("rescaled-", "forgotten-", "changed-")
@@ -41,7 +42,7 @@ def forget_keys(
 
     Source: Flink, "State Processor API". docs/savepoints.md has a runnable example.
     """
-    expect(StateError, spark, SparkSession, "forget_keys needs a SparkSession")
+    expect_session(spark, "forget_keys")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     with in_place(spark, checkpoint, "forgotten") as (savepoint, new):
         without = StoredFolder.of(spark, f"{savepoint.location}.without")
@@ -63,7 +64,7 @@ def remove_former_state(spark: SparkSession, checkpoint: str) -> list[str]:
     :raises StateError: the checkpoint was not changed in place, or the query runs
     :raises CheckpointInUseError: another process runs the query
     """
-    expect(StateError, spark, SparkSession, "remove_former_state needs a SparkSession")
+    expect_session(spark, "remove_former_state")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     whole = StoredFolder.of(spark, checkpoint)
     current = current_checkpoint(spark, whole.location)

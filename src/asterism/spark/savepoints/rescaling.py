@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from asterism.arguments import expect, expect_number, expect_string
+from asterism.arguments import expect_number, expect_string
 from asterism.errors import StateError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.spark.savepoints.creating import checked_operators, create_savepoint
@@ -16,6 +16,7 @@ from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.settings import expect_session
 
 _PART = ".savepoint"
 _WHOLE = ""
@@ -35,7 +36,7 @@ def rescale_checkpoint(spark: SparkSession, checkpoint: str, *, tasks: int, key_
 
     Source: Flink, "Elastic Scaling", which rescales a job from its savepoint. docs/savepoints.md has an example.
     """
-    expect(StateError, spark, SparkSession, "rescale_checkpoint needs a SparkSession")
+    expect_session(spark, "rescale_checkpoint")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     for name, number in (("tasks", tasks), ("key_groups", key_groups)):
         if number is not None or name == "tasks":
@@ -85,7 +86,7 @@ def undo_change(spark: SparkSession, checkpoint: str) -> None:
     :raises StateError: the checkpoint was not changed in place, its former files were removed, or the query has run since
     :raises CheckpointInUseError: another process runs the query
     """
-    expect(StateError, spark, SparkSession, "undo_change needs a SparkSession")
+    expect_session(spark, "undo_change")
     expect_string(StateError, checkpoint, "the checkpoint must be a location", '"/checkpoints/carts"')
     whole = StoredFolder.of(spark, checkpoint)
     document = json.loads(whole.read(CURRENT) or "{}")

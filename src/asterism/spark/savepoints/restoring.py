@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -35,6 +35,7 @@ from asterism.savepoints.chunks import (
     in_parts,
     tables_of_file,
 )
+from asterism.savepoints.file_sums import MANY_IN_FILE, FileSum, FileSums, below, check_missing, check_sum
 from asterism.savepoints.instances import cannot_merge, is_distributed, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -52,6 +53,7 @@ from asterism.savepoints.manifest import (
     MAX_SIZE,
     ROWS,
     SEAM,
+    SOURCES,
     Manifest,
     UpstreamOperator,
     folder_of_broadcast,
@@ -74,7 +76,7 @@ from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, SETS
 from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.pipelines import parsed
-from asterism.spark.session.settings import PARTITIONS, configure_state_store, settings
+from asterism.spark.session.settings import PARTITIONS, configure_state_store, expect_session, settings
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -84,8 +86,6 @@ _SHOWN = 10
 _PAGES = "key_group int, page int, timer bigint, value binary"
 _CHUNKS = "key_group int, input string, rows binary"
 _BYTES_AT_ONCE = 2**24
-_MANY_IN_FILE = 2**26
-"""The maximum size in bytes of files that are read as a whole."""
 _BATCHES_BY_SIZE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BYTES_AT_ONCE),
@@ -129,7 +129,7 @@ def write_checkpoint(
     with leased(spark, target.location):
         _prepare(target, folder, sets)
         if sets is not None:
-            (folder / STORE).copy_to(sets)
+            (folder / STORE).copy_to(sets, below(stored.manifest.files, STORE))
         with settings(spark, PARQUET):
             _write_state(spark, stored, target, key_groups, min(tasks or stored.manifest.tasks, most))
         _write_logs(stored.manifest, folder, target, key_groups, made_from or folder)
@@ -157,7 +157,7 @@ def read_savepoint(spark: SparkSession, savepoint: str, *, operator_id: int | No
     :param operator_id: Spark's number of the operator, as for :func:`asterism.read_state`. Default: the only one
     :raises StateError: there is no savepoint, the query had no state, or it has several operators
     """
-    expect(StateError, spark, SparkSession, "read_savepoint needs a SparkSession")
+    expect_session(spark, "read_savepoint")
     expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
     expect(StateError, operator_id, int | None, "operator_id must be an integer or None", "operator_id=0")
     stored = StoredSavepoint.of(StoredFolder.of(spark, savepoint))
@@ -171,6 +171,17 @@ def read_savepoint(spark: SparkSession, savepoint: str, *, operator_id: int | No
         return StateReader(pages.where(~is_page), pages.where(is_page), number, stored.manifest.position.batch_id)
 
 
+class TableContent(NamedTuple):
+    """The folder of a table, for messages, and its files."""
+
+    place: str
+    sums: FileSums
+
+    def check(self, path: str, content: pa.Buffer) -> None:
+        """:raises StateError: the file is another one than that of the manifest"""
+        check_sum(self.sums, path.rpartition("/")[2], FileSum.of(content), self.place)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOperator:
     """The state of an operator in a savepoint: the folder of its tables, and what is not in them."""
@@ -178,11 +189,15 @@ class StoredOperator:
     folder: StoredFolder
     part: Manifest | UpstreamOperator
     rules: RuleSets | None
+    sums: FileSums = field(default_factory=dict)
+    """Of the files in its folder."""
 
     @classmethod
-    def of(cls, folder: StoredFolder, part: Manifest | UpstreamOperator) -> StoredOperator:
-        rules = folder.read(RULES, MAX_RULES_SIZE)
-        return cls(folder, part, None if rules is None else RuleSets.from_json(rules, folder.location))
+    def of(cls, folder: StoredFolder, part: Manifest | UpstreamOperator, sums: FileSums) -> StoredOperator:
+        rules = read_checked(folder, RULES, MAX_RULES_SIZE, sums)
+        sets = None if rules is None else RuleSets.from_json(rules, folder.location)
+        check_tables(folder.files, folder.path, folder.location, part, sets, sums)
+        return cls(folder, part, sets, sums)
 
     @property
     def time_mode(self) -> str:
@@ -203,6 +218,10 @@ class StoredOperator:
     @property
     def is_empty(self) -> bool:
         return self.summary is None and self.rules is None
+
+    def content_of(self, table: str) -> TableContent:
+        """:param table: the name of its folder"""
+        return TableContent((self.folder / table).location, below(self.sums, table))
 
     @property
     def tables(self) -> frozenset[str]:
@@ -240,12 +259,12 @@ class StoredSavepoint:
         if text is None:
             raise no_savepoint(folder.location)
         manifest = Manifest.from_json(text, folder.location)
-        upstream = [StoredOperator.of(folder / operator.folder, operator) for operator in manifest.upstream]
-        stored = cls(folder, manifest, [StoredOperator.of(folder, manifest), *upstream])
-        for operator in stored.operators:
-            place = operator.folder
-            check_tables(place.files, place.path, place.location, operator.part, operator.rules)
-        return stored
+        last = StoredOperator.of(folder, manifest, manifest.files)
+        upstream = [
+            StoredOperator.of(folder / operator.folder, operator, below(manifest.files, operator.folder))
+            for operator in manifest.upstream
+        ]
+        return cls(folder, manifest, [last, *upstream])
 
     def place_of(self, number: int, target: StoredFolder) -> StoredFolder:
         """The folder of the tables of an operator in another savepoint of the same query."""
@@ -254,7 +273,7 @@ class StoredSavepoint:
     def check_names(self) -> None:
         """:raises StateError: the savepoint has more than its own files, which could contain what is removed from it"""
         upstream = {each.folder for each in self.manifest.upstream}
-        known = {MANIFEST, INCOMPLETE, FOLDER, "sources", STORE, RULES, SEAM, *upstream}
+        known = {MANIFEST, INCOMPLETE, FOLDER, SOURCES, STORE, RULES, SEAM, *upstream}
         for operator in self.operators:
             unknown = [name for name in operator.folder.names() if name not in known | operator.tables]
             if unknown:
@@ -274,9 +293,23 @@ class StoredSavepoint:
                 if name in (MANIFEST, INCOMPLETE, FOLDER) or name in upstream or is_changed:
                     continue
                 if name in (RULES, SEAM):
-                    place.write(name, operator.folder.read(name) or "")
+                    place.write(name, read_checked(operator.folder, name, MAX_RULES_SIZE, operator.sums) or "")
                 else:
-                    (operator.folder / name).copy_to(place / name)
+                    (operator.folder / name).copy_to(place / name, below(operator.sums, name))
+
+
+def read_checked(folder: StoredFolder, name: str, most: int, sums: FileSums) -> str | None:
+    """The text of a file of a savepoint; None: there is none, nor should there be.
+
+    :param most: its maximum size in bytes
+    :raises StateError: it is larger, or another one than that of the manifest
+    """
+    text = folder.read(name, most)
+    if text is None:
+        check_missing({name: sums[name]} if name in sums else {}, (), folder.location)
+    else:
+        check_sum(sums, name, FileSum.of(text.encode()), folder.location)
+    return text
 
 
 def check_new(target: StoredFolder) -> dict[str, str]:
@@ -408,24 +441,25 @@ def _chunks(spark: SparkSession, stored: StoredOperator, key_groups: int, *, who
         for name, folder in {OF_KEYS: ROWS, **tables}.items():
             if folder == ROWS or folder in stored.counts:
                 rows = _stored_rows(spark, stored.folder / folder, whole=whole)
-                chunks.append(rows.mapInArrow(_Packing(name, schemas[name], key_groups), _CHUNKS))
+                packing = _Packing(name, schemas[name], key_groups, stored.content_of(folder))
+                chunks.append(rows.mapInArrow(packing, _CHUNKS))
     return reduce(DataFrame.unionAll, chunks)
 
 
 def _stored_rows(spark: SparkSession, table: StoredFolder, *, whole: bool) -> DataFrame:
     """The rows of a table; or the contents of its files, whose rows Python then reads in a fraction of the time."""
     infos = files_in(table.files, table.path) if whole else []
-    if infos and all(info.size <= _MANY_IN_FILE and info.base_name.endswith(".parquet") for info in infos):
+    if infos and all(info.size <= MANY_IN_FILE and info.base_name.endswith(".parquet") for info in infos):
         files = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(table.location)
-        return files.select("content")
+        return files.select("path", "content")
     return spark.read.parquet(table.location)
 
 
 class _Packing:
     """Packs the rows of a table of a savepoint into chunks."""
 
-    def __init__(self, name: str, schema: pa.Schema, key_groups: int) -> None:
-        self.name, self.schema, self.key_groups = name, schema, key_groups
+    def __init__(self, name: str, schema: pa.Schema, key_groups: int, content: TableContent) -> None:
+        self.name, self.schema, self.key_groups, self.content = name, schema, key_groups, content
 
     def __call__(self, batches: _Batches) -> _Batches:
         labels = [label(group) for group in range(self.key_groups)]
@@ -440,8 +474,9 @@ class _Packing:
     def _tables(self, batches: _Batches) -> Iterator[tuple[pa.Table, int]]:
         names = list(dict.fromkeys([*self.schema.names, KEY_HASH]))
         for batch in batches:
-            if batch.schema.names == ["content"]:
-                for content in batch.column(0):
+            if batch.schema.names == ["path", "content"]:
+                for path, content in zip(*batch.columns, strict=True):
+                    self.content.check(path.as_py(), content.as_buffer())
                     yield from tables_of_file(content.as_buffer(), names)
             elif batch.num_rows:
                 yield chosen_rows(batch, names)
@@ -533,8 +568,8 @@ def _write_logs(
     written, commit = offsets.read("0"), commits.read("0")
     if written is None or commit is None or offsets.numbers() != [0]:
         raise StateError(f"the state could not be written to {target.location}")
-    (target / "sources").delete()
-    (folder / "sources").copy_to(target / "sources")
+    (target / SOURCES).delete()
+    (folder / SOURCES).copy_to(target / SOURCES, below(manifest.files, SOURCES))
     commits.write("0", with_watermark_of(commit, position.commit))
     if position.planned is not None:
         offsets.write("1", with_settings_of(with_key_groups(position.planned, key_groups), written))

@@ -31,7 +31,7 @@ from asterism.spark.savepoints.restoring import (
 )
 from asterism.spark.session.checkpoints import RESTORED
 from asterism.spark.session.leases import FOLDER, leased
-from asterism.spark.session.settings import stateful_tasks
+from asterism.spark.session.settings import expect_session, stateful_tasks
 from asterism.streams.run_options import AllowedChange, RunOptions
 
 _log = logging.getLogger("asterism.savepoints")
@@ -68,7 +68,7 @@ def restore_savepoint(
 
     Source: Flink, "Resuming from Savepoints". docs/savepoints.md has a runnable example.
     """
-    expect(StateError, spark, SparkSession, "restore_savepoint needs a SparkSession")
+    expect_session(spark, "restore_savepoint")
     for location, what in ((savepoint, "savepoint"), (checkpoint, "checkpoint"), (store, "store")):
         if location is not None or what != "store":
             expect_string(StateError, location, f"the {what} must be a location", '"/savepoints/carts"')

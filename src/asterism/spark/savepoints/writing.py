@@ -56,7 +56,7 @@ from asterism.spark.savepoints.creating import PARQUET, writing
 from asterism.spark.savepoints.exact_values import exact
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint
-from asterism.spark.session.settings import settings
+from asterism.spark.session.settings import expect_session, settings
 from asterism.text.printable import quoted_name
 from asterism.windows.stored_windows import FUNCTION_STATE
 
@@ -90,7 +90,7 @@ class SavepointWriter:
         :param savepoint: the folder that :func:`create_savepoint` has written
         :raises StateError: there is no savepoint, or the query had no state
         """
-        expect(StateError, spark, SparkSession, "a SavepointWriter needs a SparkSession", _WRITER)
+        expect_session(spark, "a SavepointWriter", _WRITER)
         expect_string(StateError, savepoint, "the savepoint must be a location", '"/savepoints/carts"')
         writer = cls(spark, StoredSavepoint.of(StoredFolder.of(spark, savepoint)))
         if not writer._parts:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
@@ -17,7 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from asterism.errors import StreamDefinitionError
+from asterism.arguments import expect
+from asterism.errors import StateError, StreamDefinitionError
 from asterism.files.file_systems import is_path
 from asterism.spark.session.pipelines import is_pipeline
 
@@ -67,6 +69,19 @@ LEAST_WORKER_MEMORY = 2**31
 """In bytes, of a Python worker. With less, its libraries cannot be loaded; small queries have used 2.3 GB."""
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LOCK = threading.RLock()
+
+
+def expect_session(spark: Any, user: str, hint: str | None = None) -> None:
+    """
+    :param user: what needs a session, for messages
+    :raises StateError: it is no Spark session, in a classic session or over Spark Connect
+    """
+    if is_remote():  # whose class has no base in common with the other one
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+        if isinstance(spark, RemoteSession):
+            return
+    expect(StateError, spark, SparkSession, f"{user} needs a SparkSession", hint)
 
 
 @contextmanager
