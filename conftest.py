@@ -6,8 +6,9 @@ There are two tiers. ``pytest --all`` runs both; without it, these are left out 
 * documents that start Spark, except README.md, the tutorial, and those that the branch has changed; of docs/hosts.md only the
   blocks from the one that starts it
 
-With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
-rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
+With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session or broker, and the others
+run the rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other
+kind.
 See docs/decisions/0037.
 """
 
@@ -128,8 +129,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             return nodeid.partition("::")[0]
 
         def _assign_work_unit(self, node: object) -> None:
-            on_spark = node is self.nodes[0]
-            mine = (file for file in self.workqueue if shares_the_session(ROOT / file) == on_spark)
+            is_first = node is self.nodes[0]
+            mine = (file for file in self.workqueue if is_for_the_first_process(ROOT / file) == is_first)
             self.workqueue.move_to_end(next(mine, next(iter(self.workqueue))), last=False)
             super()._assign_work_unit(node)
 
@@ -148,8 +149,18 @@ def connectors() -> list[Path]:
         return []
 
 
+def is_for_the_first_process(file: Path) -> bool:
+    """Also the tests with a broker of Kafka, which would otherwise be started in two processes."""
+    return shares_the_session(file) or any(text in _text_of(file) for text in ("broker: Broker", 'value("broker")'))
+
+
 @cache
 def shares_the_session(file: Path) -> bool:
     """Does it use the fixture `spark`, or, as a document, make a session, which is then the same?"""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = _text_of(file)
     return "SparkSession" in text or 'usefixtures("spark")' in text
+
+
+@cache
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.is_file() else ""

@@ -22,7 +22,7 @@ from asterism.conformance.engines import register
 from tests.discovery.mariadb import MariadbServer
 from tests.discovery.postgresql import Server
 from tests.discovery.servers import NoServerError
-from tests.kit import FACTOR, JAVA, Golden
+from tests.kit import FACTOR, JAVA, Golden, examples
 from tests.reference.engine import run_reference
 from tests.servers.jars import jars
 from tests.servers.kafka import Broker, started_broker
@@ -37,7 +37,7 @@ settings.register_profile(
     deadline=None,
     derandomize=FACTOR == 1,
     database=None,
-    max_examples=20 * FACTOR,
+    max_examples=examples(10, usual=20),
     suppress_health_check=_SLOW,
     print_blob=FACTOR > 1,
 )

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 import asterism
+from tests.architecture import source
+from tests.architecture.source import SOURCE, statements, tree
 
-SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "loading", "text", "files", "columns", "expressions", "operators", "windows",
     "joins", "patterns", "matching", "changes", "row_patterns", "sigma", "elastic", "rules", "savepoints", "http", "discovery",
@@ -50,7 +51,7 @@ COMPILED = {
 
 FILES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
-    for path in sorted(SOURCE.rglob("*.py"))
+    for path in source.FILES
 }
 """By name, without ``asterism.``."""
 MODULES = sorted(FILES.keys() - {""})
@@ -68,11 +69,11 @@ def imports(path: Path) -> list[tuple[str, bool]]:
                 yield from ((name.name, at_once) for name in names)
             case ast.ImportFrom(module=str() as module, names=names):
                 yield from ((f"{module}.{name.name}", at_once) for name in names)
-        inside = at_once and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
+        inside = at_once and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in statements(node):
             yield from visit(child, inside)
 
-    return list(visit(ast.parse(path.read_text(encoding="utf-8")), True))
+    return list(visit(tree(path), True))
 
 
 def own_imports(module: str, *, at_once: bool = False) -> Iterator[tuple[str, str]]:
@@ -226,7 +227,7 @@ def test_class_names_are_unique() -> None:
     """A name that is searched for is found in one place; a leading underscore does not count."""
     found: dict[str, list[str]] = defaultdict(list)
     for module, path in FILES.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(module)
     assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}

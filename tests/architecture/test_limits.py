@@ -190,7 +190,7 @@ def test_what_is_dropped_does_not_depend_on_the_cuts(semantics: Semantics, skip:
     for pattern in (SUBSETS, begin.times(1, 2).within(timedelta(milliseconds=9)), begin.optional().followed_by("c")):
         skipping = pattern.skip_strategy(AfterMatchSkipStrategy(kind))
         case = twin.case_of(skipping, text)
-        for limit in (1, 3, 7):
+        for limit in (1, 3, 7) if FACTOR > 1 else (rng.choice([1, 3, 7]),):
             expected = run_case(case, semantics.value, limit)
             for cuts in CUTS:
                 options: dict[str, Any] = {"max_partial_matches": limit, "on_limit": "drop"}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import asterism
+from tests.architecture.source import FILES, SOURCE, all_statements, tree
 
-SOURCE = Path(asterism.__file__).parent
 MAX_PARAMETERS, MAX_CONSTRUCTOR_PARAMETERS = 8, 10
 """Without ``*names`` and ``**names``."""
 MORE_PARAMETERS = {"statements.py": {"sql": 10}, "sql.py": {"sql": 10}, "pattern_stream.py": {"run": 10}}
@@ -27,14 +26,9 @@ VAGUE_NAMES, MAX_VAGUE_NAMES = {"found", "one", "own", "mine"}, 100
 """Names of variables that do not say what they hold."""
 
 
-@cache
-def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
 def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in nodes(path):
+    for path in FILES:
+        for node in all_statements(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield path, node
 
@@ -80,8 +74,9 @@ def test_files_of_folders() -> None:
 
 def test_names_of_variables() -> None:
     vague: Counter[Path] = Counter()
-    for path in SOURCE.rglob("*.py"):
-        for node in nodes(path):
+    any_of_them = re.compile(rf"\b({'|'.join(VAGUE_NAMES)})\b")
+    for path in FILES:
+        for node in ast.walk(tree(path)) if any_of_them.search(path.read_text(encoding="utf-8")) else ():
             assigned = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES
             if assigned or (isinstance(node, ast.arg) and node.arg in VAGUE_NAMES):
                 vague[path.relative_to(SOURCE)] += 1

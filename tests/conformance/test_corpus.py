@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ Case = dict[str, Any]
 
 
 def first_cases(number: int) -> list[Case]:
-    return [case for path in sorted(CORPUS.glob("*.jsonl")) for case in list(read_cases([path]))[:number]]
+    return [case for path in sorted(CORPUS.glob("*.jsonl")) for case in islice(read_cases([path]), number)]
 
 
 @pytest.mark.parametrize("cuts", CUTS)

@@ -157,26 +157,39 @@ def test_cases_in_parts(name: str, small_parts: None) -> None:
     assert sorted(map(str, whole.to_pylist())) == sorted(map(str, EXPECTED[name]))
 
 
-CLAUSE_ROWS = {name: case.matches(TRADES).to_pylist() for name, case in CLAUSES.items()}
-RULE_ROWS = {name: case.rows(case.table).to_pylist() for name, case in RULE_CASES.items()}
+@pytest.fixture(scope="module")
+def clause_rows() -> dict[str, list[str]]:
+    """Those of tables that are not divided: a fixture of the module comes before those of a test."""
+    return {name: sorted(map(str, case.matches(TRADES).to_pylist())) for name, case in CLAUSES.items()}
+
+
+@pytest.fixture(scope="module")
+def rule_rows() -> dict[str, list[str]]:
+    return {name: sorted(map(str, case.rows(case.table).to_pylist())) for name, case in RULE_CASES.items()}
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("name", CLAUSES)
-def test_clauses_in_parts(name: str, on_disk: bool, small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_parts")
+def test_clauses_in_parts(
+    name: str, on_disk: bool, clause_rows: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if on_disk:
         monkeypatch.setattr(parts, "memory_of_tables", lambda: 1)
     found = CLAUSES[name].matches(TRADES)
-    assert sorted(map(str, found.to_pylist())) == sorted(map(str, CLAUSE_ROWS[name]))
+    assert sorted(map(str, found.to_pylist())) == clause_rows[name]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("name", RULE_CASES)
-def test_rules_in_parts(name: str, on_disk: bool, small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_parts")
+def test_rules_in_parts(
+    name: str, on_disk: bool, rule_rows: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if on_disk:
         monkeypatch.setattr(parts, "memory_of_tables", lambda: 1)
     case = RULE_CASES[name]
-    assert sorted(map(str, case.rows(case.table).to_pylist())) == sorted(map(str, RULE_ROWS[name]))
+    assert sorted(map(str, case.rows(case.table).to_pylist())) == rule_rows[name]
 
 
 def many_rules(seed: int) -> list[PatternProcessor]:

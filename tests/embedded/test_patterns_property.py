@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from asterism import CEP, KeyedStream
 from tests.embedded.test_on_spark import in_order
+from tests.kit import examples
 from tests.matching.pattern_strategies import cases
 from tests.matching.test_pattern_property import SCHEMA, SELECT, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, usual=60), deadline=None)
 @given(case=cases(), seed=st.integers(0, 99))
 def test_random_patterns(case: Any, seed: int) -> None:
     """The rows of different keys, and those of one key with different times, may come in any order."""

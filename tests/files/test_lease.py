@@ -21,6 +21,7 @@ from asterism.errors import CheckpointInUseError, LeaseLostError
 from asterism.files import lease as lease_module
 from asterism.files.hadoop import HadoopFiles
 from asterism.files.lease import Lease
+from tests.kit import examples
 
 EXPIRY = 1.0
 HOLD = """
@@ -216,7 +217,7 @@ class SimulatedFiles(HadoopFiles):
             raise FileNotFoundError(path)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(20, usual=60)))
 def test_two_processes_never_hold_it_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of processes that start, are refused, are paused, end and fail at any access to a file."""
     simulation = Simulation(seed)

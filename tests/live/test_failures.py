@@ -54,7 +54,7 @@ from pathlib import Path
 engine = opened(Path(sys.argv[1]), snapshot_every=7)
 start = 0 if engine.position is None else engine.position + 1
 with open(sys.argv[2], "a") as file:
-    for number in range(start, 400):
+    for number in range(start, 150):
         rows = engine.process(event(number), position=number, watermark=1000 * number)
         for row in rows["matches"].to_pylist():
             file.write(json.dumps([row["match_id"], row["a"][0]["ts"], row["b"][0]["ts"]]) + "\\n")
@@ -73,7 +73,7 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
     )
     process = subprocess.Popen(arguments)
     try:
-        while (output.read_text().count("\n") if output.exists() else 0) < 60:
+        while (output.read_text().count("\n") if output.exists() else 0) < 40:
             assert process.poll() is None
             threading.Event().wait(0.02)
     finally:
@@ -81,7 +81,7 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
         process.wait()
     subprocess.run(arguments, check=True, timeout=60)
     found = [tuple(json.loads(line)) for line in output.read_text().splitlines()]
-    table = pa.Table.from_pylist([event(number) for number in range(400)], SCHEMA)
+    table = pa.Table.from_pylist([event(number) for number in range(150)], SCHEMA)
     stream: Any = KeyedStream(table, key="user", time="ts")
     expected = {
         (row["match_id"], row["a"][0]["ts"], row["b"][0]["ts"])

@@ -23,6 +23,7 @@ from asterism.streams.operators import connect
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, Contract
 from tests.contracts.test_pure import counted
+from tests.kit import examples
 from tests.live.driver import killed, play
 from tests.operators.test_stream_operator_property import ELEMENTS, EPOCH, INPUTS, SECOND, ByElement, Model
 
@@ -31,7 +32,9 @@ ALL: dict[str, Any] = {"max_out_of_orderness": timedelta(days=1000)}
 """No element is late."""
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(12, usual=30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(elements=ELEMENTS, seed=st.integers(0, 10_000), pages=st.sampled_from([None, 3]))
 def test_random_programs_cuts_and_kills(
     elements: list[tuple[str, str, int, int]], seed: int, pages: int | None, tmp_path_factory: pytest.TempPathFactory

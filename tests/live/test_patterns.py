@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from asterism import CEP, KeyedStream
 from tests.embedded.cases import CASES, TRADES, two
+from tests.kit import examples
 from tests.live.driver import OpenedPattern, in_order, play
 from tests.matching.pattern_strategies import cases
 from tests.matching.test_pattern_property import SCHEMA
@@ -39,7 +40,9 @@ def test_cases(name: str, seed: int, tmp_path: Path) -> None:
     assert in_order(table) == in_order(expected)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(15, usual=40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(case=cases(), seed=st.integers(0, 10_000))
 def test_random_patterns_cuts_and_kills(case: Any, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     pattern, rows = case

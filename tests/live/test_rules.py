@@ -21,6 +21,7 @@ from asterism.live.engine import LiveEngine
 from asterism.rules.binding.binding import BoundProcessor, ProcessorCompiler
 from asterism.rules.sets.set_store import STORE
 from tests.embedded.rule_cases import EVENTS, RULE_CASES, chain
+from tests.kit import examples
 from tests.live.driver import in_order, killed, play
 
 TICK = timedelta(milliseconds=20)
@@ -126,7 +127,7 @@ CLAUSE = (
 )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(2, usual=4)))
 def test_a_new_version_adopts_the_search_of_a_clause(seed: int, tmp_path: Path) -> None:
     """With an equal clause, at a random place and after a kill: the rows are those of a rule that was never replaced."""
     rng = random.Random(seed)

@@ -8,6 +8,6 @@ from tests.matching.test_python_conditions_property import FILES, check_corpus
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("quarter", [1, 2, 3])
-def test_flinks_answers_with_conditions_in_python(name: str, quarter: int) -> None:
-    check_corpus(name, quarter)
+@pytest.mark.parametrize("part", range(1, 8))
+def test_flinks_answers_with_conditions_in_python(name: str, part: int) -> None:
+    check_corpus(name, part)

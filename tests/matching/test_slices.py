@@ -80,9 +80,14 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
-@pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("options", [{"pages": 3}, {"max_partial_matches": 4, "on_limit": "drop"}], ids=str)
+OPTIONS: list[dict[str, Any]] = [{"pages": 3}, {"max_partial_matches": 4, "on_limit": "drop"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "semantics", "options"),
+    [(name, how, OPTIONS[(n + m) % 2]) for n, name in enumerate(PATTERNS) for m, how in enumerate(Semantics)],
+    ids=str,
+)
 def test_random_streams_in_slices(
     name: str, semantics: Semantics, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.pages import PAGE_BYTES, pages_of, wanted_pages
 from asterism.operators.state.state_store import MemoryStore
 from asterism.testing import PatternHarness
-from tests.kit import small_pages
+from tests.kit import examples, small_pages
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string())])
 AB = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'")
@@ -84,7 +84,7 @@ def test_deadlines_of_most_pages_divide_no_state() -> None:
     assert len(store.pages) < 16
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(1, usual=3)))
 def test_the_number_of_pages_changes_no_result(seed: int) -> None:
     one, many = harness(pages=1), harness()
     rng = random.Random(seed)

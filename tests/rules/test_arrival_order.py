@@ -11,7 +11,7 @@ from asterism import AfterMatchSkipStrategy as Skip
 from asterism import Pattern, PatternProcessor
 from asterism.patterns.pattern import Pattern as AnyPattern
 from asterism.rules.matching.result_rows import MATCHES
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.rules.driver import Driver, Event, chain
 
 SECOND = timedelta(seconds=1)
@@ -68,7 +68,7 @@ def batches_of(events: list[Event], rng: random.Random) -> list[tuple[list[Event
     return batches
 
 
-@pytest.mark.parametrize("seed", range(4 * FACTOR))
+@pytest.mark.parametrize("seed", range(examples(2, usual=4)))
 @pytest.mark.parametrize("ordered", [False, True], ids=["by arrival", "by order_by"])
 def test_results_do_not_depend_on_the_order_of_arrival(seed: int, ordered: bool) -> None:
     """Of many rules, in micro-batches; and of each rule alone, in order and at once."""

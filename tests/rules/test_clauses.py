@@ -33,7 +33,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import operator as dynamic_cep
 from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.sets.sets import stored
-from tests.kit import FACTOR
+from tests.kit import FACTOR, examples
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of
@@ -247,7 +247,7 @@ def test_without_partition_by_the_key_is_that_of_the_stream() -> None:
 # ---------------------------------------------------------------------- versions
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(2, usual=4)))
 def test_a_version_is_replaced_at_its_time(seed: int) -> None:
     """Version 1 sees the events before second 10, version 2 those from then on; matches do not cross."""
     rng = random.Random(seed)

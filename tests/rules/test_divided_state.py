@@ -14,7 +14,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import operator as module
 from asterism.rules.matching.result_rows import ERRORS
 from asterism.rules.matching.state_pages import names_of_page
-from tests.kit import small_pages
+from tests.kit import examples, small_pages
 from tests.rules.driver import Driver, Event, at, chain, processor
 from tests.rules.test_operator import DIVIDES, e
 
@@ -48,7 +48,7 @@ def events_of(rng: random.Random, second: int) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(1, usual=2)))
 def test_the_number_of_pages_changes_no_result(seed: int) -> None:
     rng = random.Random(seed)
     one, many = Driver(disable_on_error=True), Driver(disable_on_error=True)

@@ -16,7 +16,7 @@ from asterism import Pattern, PatternProcessor
 from asterism.operators.operator import EVENTS
 from asterism.rules.definition.lookup_tables import LookupColumn
 from asterism.rules.matching.result_rows import MATCHES, SHADOW
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.operators.partitioned_query import with_partitions
 from tests.reference.rules import BEFORE, Event, Found, Rule, RuleSet, matches
 from tests.rules.driver import SCHEMA, Driver, at
@@ -25,7 +25,7 @@ LIMITS = LookupColumn("limits", ("customer",), ("user",), pa.schema([("customer"
 USERS, KINDS = ("ann", "bob"), "abcd"
 ANCHORS = (Rule("anchor", 1, ("d", "d"), by="item"), Rule("clause", 1, ("d", "d"), by="item", clause=True))
 """Rules by item. Without them, a rule may be the first to group by its key, see docs/rules.md."""
-SEEDS = 40 * FACTOR
+SEEDS = examples(16, usual=40)
 
 
 def processor_of(rule: Rule) -> PatternProcessor:

@@ -115,7 +115,7 @@ def test_rules_go_on_where_they_were(change: str) -> None:
     rules = [*RULES, EVERY]
     whole = seen(batches(driver(before).batch(sets=rules), EVENTS_SEEN).end())
     assert {row[0] for row in whole} == {one.id for one in rules}
-    for count in range(0, len(EVENTS_SEEN) + 1, 4):
+    for count in range(0, len(EVENTS_SEEN) + 1, 8):
         first = driver(before).batch(sets=rules)
         made = again(batches(first, EVENTS_SEEN[:count]), after)
         assert seen(batches(made, EVENTS_SEEN[count:]).end()) == whole, count

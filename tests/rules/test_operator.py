@@ -15,7 +15,7 @@ from asterism.errors import PatternProcessorError
 from asterism.operators.state.page_numbers import DEFINITION_PAGE, SETS_PAGE
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor, table_of
 
 AB = processor("ab", 1, chain("a", "b"))
@@ -93,7 +93,7 @@ def test_an_update_does_not_mix_two_patterns() -> None:
         assert driver.found == ([("rule", 1, ("ann",), "a1 b2 c3")] if cut == 3 else [])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(6, usual=20)))
 def test_a_timestamp_is_exact_wherever_micro_batches_end(seed: int) -> None:
     """Version 1 sees the events before second 10, version 2 those from then on."""
     rng = random.Random(seed)
@@ -261,7 +261,7 @@ def test_processing_time() -> None:
     assert driver.found == [("ab", 1, ("ann",), "a1 b2")]
 
 
-@pytest.mark.parametrize("seed", range(6 * FACTOR))
+@pytest.mark.parametrize("seed", range(examples(3, usual=6)))
 def test_a_long_random_run_equals_a_simple_model(seed: int) -> None:
     """Each version of a processor alone, over the events of its time, finds what all find together."""
     rng = random.Random(seed)

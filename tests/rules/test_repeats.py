@@ -27,7 +27,7 @@ from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, Rul
 from asterism.rules.matching.result_rows import LATE, MATCHES
 from asterism.rules.matching.state_pages import entries_of_page, prepared_set
 from asterism.rules.sets.sets import ProcessorSet
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_operator import AB, DIVIDES, e
 
@@ -156,7 +156,11 @@ CALLS = st.lists(
     max_size=6,
 )
 SEARCH = settings(
-    deadline=None, derandomize=True, database=None, max_examples=12 * FACTOR, suppress_health_check=list(HealthCheck)
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=examples(5, usual=12),
+    suppress_health_check=list(HealthCheck),
 )
 
 

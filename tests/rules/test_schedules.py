@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from asterism.columns.time import BEFORE_TIME
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.sets import Entry, ProcessorSet, next_versions, passed, updated
+from tests.kit import examples
 from tests.rules.driver import Driver, at, chain, processor
 from tests.rules.test_operator import AB, e
 
@@ -187,7 +188,7 @@ CANDIDATES = st.builds(version, st.integers(1, 6), SCHEDULES, st.sampled_from(["
 SETS = st.lists(CANDIDATES, max_size=2, unique_by=lambda one: one.id)
 
 
-@settings(SEARCH, max_examples=300)
+@settings(SEARCH, max_examples=examples(100, usual=300))
 @given(
     st.lists(st.tuples(SETS, st.integers(0, 10)), max_size=4),
     st.lists(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=2, max_size=2), max_size=3),

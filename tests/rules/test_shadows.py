@@ -23,7 +23,7 @@ from asterism.rules.sets.interfaces import processors_from
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.sets.sets import Entry, ProcessorSet, updated
 from asterism.rules.sets.used_versions import UsedVersions
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 from tests.rules.test_coordinator import coordinator
 
@@ -125,7 +125,7 @@ def test_a_rule_that_is_the_same_in_the_shadow_of_its_template_is_left_out(tmp_p
     assert list(manager.current_status().refused) == ["ab@1"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(1, usual=3)))
 def test_a_promoted_template_keeps_the_partial_matches_of_its_rules(seed: int) -> None:
     rng = random.Random(seed)
     events = [e(second, rng.choice("ab"), rng.choice(["ann", "bob"]), rng.uniform(0, 5)) for second in range(90)]
@@ -413,7 +413,7 @@ def comparable(driver: Driver, *outputs: str) -> dict[str, list[str]]:
     return {name: sorted(map(str, driver.rows[name])) for name in outputs}
 
 
-@pytest.mark.parametrize("seed", range(2 * FACTOR))
+@pytest.mark.parametrize("seed", range(examples(1, usual=2)))
 def test_shadows_do_not_change_what_others_give(seed: int) -> None:
     """Whatever is published while the query runs, and wherever its micro-batches end."""
     rng = random.Random(seed)
@@ -434,7 +434,7 @@ def test_shadows_do_not_change_what_others_give(seed: int) -> None:
     assert {row["processor_version"] for row in driver.rows[ERRORS]}.isdisjoint({1})
 
 
-@pytest.mark.parametrize("seed", range(2 * FACTOR))
+@pytest.mark.parametrize("seed", range(examples(1, usual=2)))
 def test_promotions_do_not_depend_on_micro_batches(seed: int) -> None:
     """In one micro-batch between two sets, row by row, or in random cuts."""
     rng = random.Random(seed)

@@ -20,7 +20,7 @@ from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import selections as shares
 from asterism.rules.matching.selections import MAX_SETS, Selections
-from tests.kit import FACTOR
+from tests.kit import examples
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 
 
@@ -80,7 +80,7 @@ def found_by(
     return driver.found, ids, errors
 
 
-@pytest.mark.parametrize("seed", range(5 * FACTOR))
+@pytest.mark.parametrize("seed", range(examples(2, usual=5)))
 def test_events_in_vain_do_not_matter(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results are the same as if every event was passed that may belong to a partial match, whatever the micro-batches."""
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.rules.binding import text_index
 from asterism.rules.binding.text_index import MIN_CONDITIONS, TextIndex
+from tests.kit import examples
 from tests.rules.driver import Driver, processor
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64())])
@@ -82,7 +83,7 @@ def tree(rng: random.Random, depth: int) -> str:
     return f"({word.join(tree(rng, depth - 1) for _ in range(rng.randint(2, 4)))})"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(1, usual=4)))
 def test_random_conditions(seed: int) -> None:
     rng = random.Random(seed)
     expressions, scope = Vectorized(SCHEMA), Scope(SCHEMA)

@@ -200,7 +200,7 @@ def outputs_of(make: Callable[[int], OperatorHarness], seed: int, *, moves: bool
     rng = random.Random(seed)
     harness = make(4 if moves else 3)
     for number, step in enumerate(steps(seed)):
-        if moves and number % 3 == 2:
+        if moves and number % 5 == 4:
             regroup(harness, rng.choice([1, 2, 5, 9]))
         feed(harness, number, step)
     harness.end()

@@ -14,7 +14,7 @@ from asterism.errors import StateError
 from asterism.expressions.routines.user_functions import checked, types_of_signatures
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE, PageKind
 from asterism.rules.definition.processor import PatternProcessor
-from tests.kit import small_pages
+from tests.kit import examples, small_pages
 from tests.rules.driver import Driver, Event, at, chain, processor
 from tests.savepoints.regrouping import regrouped
 
@@ -66,7 +66,7 @@ def rows_of(seed: int, *, moves: bool) -> tuple[Counter[str], Any]:
     driver = Driver(key_groups=4 if moves else 3, waiting_time=6_000_000)
     kinds: set[int] = set()
     for second in range(1, 82):
-        if moves and second % 8 == 0:
+        if moves and second % 14 == 0:
             kinds |= {number for store in driver.stores for number in store.pages}
             driver.stores = regrouped(driver.stores, moving.choice([1, 2, 5, 9]))
         driver.batch(events_of(rng, second), sets=sets_at(rng, second), watermark=second - 7 if second % 2 else None)
@@ -82,7 +82,7 @@ def rows_of(seed: int, *, moves: bool) -> tuple[Counter[str], Any]:
     return Counter(f"{name} {row}" for name, rows in driver.rows.items() for row in rows), counts
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(1, usual=2)))
 def test_key_groups_of_rules_can_become_more_and_fewer(seed: int) -> None:
     expected, counts = rows_of(seed, moves=False)
     assert expected.total() > 30
@@ -114,7 +114,7 @@ def test_a_clause_that_calls_functions_of_the_program_is_regrouped_by_their_type
         rng = random.Random(2)
         driver = Driver(key_groups=3, waiting_time=6_000_000, udfs=checked(UDFS))
         for second in range(1, 60):
-            if key_groups is not None and second % 9 == 0:
+            if key_groups is not None and second % 18 == 0:
                 driver.stores = regrouped(driver.stores, key_groups + second % 2, udfs=udfs)
             sets = [RULES[0], CALLS] if second == 1 else None
             driver.batch(events_of(rng, second), sets=sets, watermark=second - 7 if second % 2 else None)

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.discovery.servers import NoServerError, free_port, started
+from tests.kit import JAVA
 from tests.servers.jars import jars
 
 SECONDS = 60
@@ -180,7 +181,7 @@ class Broker(Topics):
         java = shutil.which("java")
         if java is None:
             raise NoServerError("the broker needs Java on PATH")
-        return started(None, self.folder, java, "-Xmx512m", "-cp", self.classpath, main, *arguments)
+        return started(None, self.folder, java, *JAVA.split(), "-Xmx512m", "-cp", self.classpath, main, *arguments)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -34,14 +34,16 @@ from tests.spark.streams import Collect, write_file
 AB = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'")
 CLAUSE = "PARTITION BY user ORDER BY ts MEASURES {} PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
 PACKAGE = Path(asterism.__file__).parent
+DUNDER = re.compile(r'"(__[a-z_]*[a-z])_?"')
 
 
 def dunder_texts() -> set[str]:
     """All texts in the code that could be names of internal columns: ``__key_hash``, ``__bits``."""
     found = set()
     for file in PACKAGE.rglob("*.py"):
-        for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline):
-            if token.type == tokenize.STRING and (name := re.fullmatch(r'"(__[a-z_]*[a-z])_?"', token.string)):
+        text = file.read_text()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline) if DUNDER.search(text) else ():
+            if token.type == tokenize.STRING and (name := DUNDER.fullmatch(token.string)):
                 found.add(name[1])
     return found
 

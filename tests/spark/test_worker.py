@@ -29,12 +29,13 @@ class Thing:
         self.itself = self
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_is_frozen() -> Iterator[None]:
+    """Until the test ends: then what was collected before is excluded again, see ``conftest.py``."""
     gc.unfreeze()
-    gc.collect()
     yield
     gc.unfreeze()
+    gc.freeze()
 
 
 def collectable(things: list[Thing]) -> int:
@@ -45,6 +46,7 @@ def collectable(things: list[Thing]) -> int:
     return sum(id(thing) in numbers for thing in gc.get_objects())
 
 
+@pytest.mark.usefixtures("nothing_is_frozen")
 def test_what_earlier_tasks_left_is_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_last_full", float("inf"))
     worker.settle_memory()
@@ -56,6 +58,7 @@ def test_what_earlier_tasks_left_is_excluded(monkeypatch: pytest.MonkeyPatch) ->
     assert collectable(left) == 0
 
 
+@pytest.mark.usefixtures("nothing_is_frozen")
 def test_little_is_not_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the operators of all tasks, of which each unpickles one, would stay in memory."""
     monkeypatch.setattr(worker, "_last_full", float("inf"))
@@ -69,6 +72,7 @@ def test_little_is_not_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen() is None
 
 
+@pytest.mark.usefixtures("nothing_is_frozen")
 def test_excluded_garbage_is_collected_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_last_full", float("inf"))
     thing = Thing()

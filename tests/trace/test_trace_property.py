@@ -32,7 +32,7 @@ from tests.patterns.strategies import cases
 from tests.trace.strategies import patterns, streams
 
 FILES = sorted(CORPUS.glob("*.jsonl"))
-EVERY = 80
+EVERY = 160
 """Of the corpus, one case of so many is compared."""
 BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
 

@@ -17,7 +17,7 @@ from asterism.windows import assigners as w
 from asterism.windows import triggers as t
 from asterism.windows.evictors import Evictor
 from asterism.windows.spec import CLOSING, ON_TIME
-from tests.kit import FACTOR
+from tests.kit import FACTOR, examples
 from tests.windows.driver import WAYS, Driver, Way, summed
 from tests.windows.transcripts import Case, Element, EvensOnly, Step, play_reference
 
@@ -25,7 +25,7 @@ SETTINGS = settings(
     deadline=None,
     derandomize=FACTOR == 1,
     database=None,
-    max_examples=80 * FACTOR,
+    max_examples=examples(30, usual=80),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
