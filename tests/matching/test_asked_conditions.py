@@ -22,6 +22,7 @@ from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
+from tests.kit import FACTOR
 from tests.matching.asking import everything_asked
 from tests.patterns.strategies import cases
 from tests.trace.strategies import patterns, streams
@@ -127,7 +128,7 @@ CONDITIONS = {
 @pytest.mark.parametrize("computed", CONDITIONS)
 def test_conditions_that_say_the_same(computed: str) -> None:
     rng = random.Random(computed)
-    rows = events(rng, 120, 3)
+    rows = events(rng, 120 if FACTOR == 1 else 250, 3)
 
     def pattern(condition: str) -> Pattern:
         begin = Pattern.begin("a").where("kind = 'a'").one_or_more().allow_combinations()

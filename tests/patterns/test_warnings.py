@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from asterism.errors import AsterismError, MalformedPatternError, PatternWarning
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.warnings import costs, diagnose
 from asterism.testing import check_independence, match
-from tests.kit import CORPUS, FACTOR
+from tests.kit import CORPUS, FACTOR, examples
 
 NOTHING = "cannot take (any|a second) event|nothing can match"
 CASE_FILES = sorted(CORPUS.glob("*.jsonl"))
@@ -440,7 +441,7 @@ def test_what_is_meant_is_not_told(name: str) -> None:
 def test_few_patterns_of_the_corpus_are_surprising() -> None:
     """They were made at random, and to be surprising; what is said to find nothing has no match of Flink's."""
     patterns = warned = 0
-    for case in read_cases(CASE_FILES):
+    for case in islice(read_cases(CASE_FILES), 0, None, max(1, 3 // FACTOR)):
         try:
             pattern = Pattern.from_json(case["pattern"])
         except AsterismError:
@@ -528,7 +529,7 @@ def test_what_is_told_is_true() -> None:
     warned: Counter[str] = Counter()
 
     @settings(
-        max_examples=150 * FACTOR,
+        max_examples=examples(60, usual=150),
         database=None,
         derandomize=True,
         deadline=None,
