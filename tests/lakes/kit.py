@@ -51,8 +51,8 @@ def events_of(spark: SparkSession, *lines: str) -> DataFrame:
     ).selectExpr("TIMESTAMP'2025-01-01 12:00:00' + make_interval(0, 0, 0, 0, 0, 0, s) AS ts", "user", "kind")
 
 
-def guesses(events: DataFrame) -> PatternStream:
-    return CEP.pattern(KeyedStream(events, key="user", time="ts"), GUESSED, key_groups=2)
+def guesses(events: DataFrame, key_groups: int = 2) -> PatternStream:
+    return CEP.pattern(KeyedStream(events, key="user", time="ts"), GUESSED, key_groups=key_groups)
 
 
 def append(spark: SparkSession, lake: str, table: str, lines: list[str]) -> None:

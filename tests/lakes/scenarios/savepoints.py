@@ -23,7 +23,7 @@ def test_positions_of_tables(spark: SparkSession, lake: str, table: str, folder:
             create_savepoint(spark, str(folder / str(number - 1)), savepoint)
             restore_savepoint(spark, savepoint, str(folder / str(number)), key_groups=number + 1)
         events = spark.readStream.table(table)
-        guesses(events).run(
+        guesses(events, key_groups=number + 1).run(
             {"matches": lambda df, batch_id: users.extend(row.user for row in df.collect())},
             checkpoint=str(folder / str(number)),
             drain=number == 2,
