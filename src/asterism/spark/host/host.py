@@ -43,8 +43,6 @@ _PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType(
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _SEQUENCE = itemgetter(*map(_CHUNK.index, ("seq", "input", "watermark", "chunk")))
 """Of a row, by position: the fields of a Row are found by name in ten times the time."""
-_BATCH_ID = "streaming.sql.batchId"
-"""The local property of a task with the number of its micro-batch."""
 _Record = tuple[int, bytes | None, bytes | None]
 
 MAX_RESULTS = 2**31 - 2**24
@@ -98,19 +96,15 @@ class OperatorHost(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle_memory()
         self.handle, self._told = handle, None
-        context = TaskContext.get()
-        self._is_first = context is not None and context.getLocalProperty(_BATCH_ID) == "0"
         self.header = handle.getValueState("header", _HEADER)
         self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
         # Every checkpoint has this state, since Spark does not allow adding it later. Tasks open it only if it is used, which
         # saves some milliseconds.
-        if self.bounded or context is None:
+        if self.bounded or TaskContext.get() is None:
             self.first = handle.getListState("first", CHUNKS)
 
     _told: Mapping[str, int] | None = None
     """The watermark that this task has told."""
-    _is_first = False
-    """Whether this is the first micro-batch of the checkpoint, in which key groups have no header yet."""
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         if self.begins:
@@ -127,7 +121,7 @@ class OperatorHost(StatefulProcessor):
         if number > 0 or (number == 0 and not self._inline):
             self.pages.updateValue((number,), (value,))
             return
-        header = _read(self.header, may_be_absent=self._is_first) or (NO_TIMER, None, None)
+        header = _read(self.header) or (NO_TIMER, None, None)
         if number == 0:
             self.header.update((header[0], header[1], value))
             return
@@ -187,8 +181,7 @@ class OperatorHost(StatefulProcessor):
     ) -> Iterator[Row]:
         from asterism.errors import StateError
 
-        stored = _read(self.header, may_be_absent=self._is_first or BEGIN_OF_RUN in messages)
-        store = _SparkStore(self.header, stored, self.pages, inline=self._inline)
+        store = _SparkStore(self.header, self.pages, inline=self._inline)
         if self.bounded and len(parts) == 1 and store.value is None:
             if all(row.input == CONTROL for row in parts[0]):  # a stream that has ended is ended again
                 return iter(())
@@ -301,9 +294,9 @@ class OperatorHost(StatefulProcessor):
         store.timer = timer
 
 
-def _read(header: ValueState, *, may_be_absent: bool) -> tuple[Any, ...] | None:
-    """The header of the current key group. Of a value that is absent, Spark logs a warning; to ask first takes a round trip."""
-    stored: tuple[Any, ...] | None = header.get() if not may_be_absent or header.exists() else None
+def _read(header: ValueState) -> tuple[Any, ...] | None:
+    """The header of the current key group. Spark logs a warning if a value that is absent is read."""
+    stored: tuple[Any, ...] | None = header.get() if header.exists() else None
     return stored
 
 
@@ -314,8 +307,9 @@ class _SparkStore:
     (*inline*).
     """
 
-    def __init__(self, header: ValueState, stored: tuple[Any, ...] | None, pages: MapState, *, inline: bool) -> None:
+    def __init__(self, header: ValueState, pages: MapState, *, inline: bool) -> None:
         self._header, self._pages, self._inline = header, pages, inline
+        stored = _read(header)
         self._stored: _Record = (
             (NO_TIMER, None, None) if stored is None else (stored[0], _bytes(stored[1]), _bytes(stored[2]))
         )
