@@ -1,4 +1,4 @@
-"""At a terminal, the first micro-batch says that it runs."""
+"""At a terminal, the first micro-batch says that it runs. State that is absent is not read, of which Spark would warn."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from asterism.operators.state.page_numbers import BROADCAST_PAGE, DEFINITION_PAGE, PageKind
+from asterism.spark.host.host import _SparkStore
 from asterism.spark.session import first_batch
 
 
@@ -41,3 +43,31 @@ def test_the_first_micro_batch_says_that_it_runs(capsys: pytest.CaptureFixture[s
     )
     first_batch.show_first_batch(_Query())  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
+
+
+class _Absent:
+    """A value and a map without anything, for Spark's ValueState and MapState."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+
+    def exists(self) -> bool:
+        return False
+
+    def containsKey(self, key: Any) -> bool:
+        return False
+
+    def get(self) -> None:
+        self.read.append("header")
+
+    def getValue(self, key: Any) -> None:
+        self.read.append(key)
+
+
+def test_absent_state_is_not_read() -> None:
+    state: Any = _Absent()
+    store = _SparkStore(state, state, inline=True)
+    assert [store.read_page(number) for number in (0, BROADCAST_PAGE, DEFINITION_PAGE)] == [None] * 3
+    assert (store.read_header(), state.read) == (None, [])
+    store.read_page(PageKind.KEYS.first)  # whoever reads a page of keys knows that it is there
+    assert state.read == [(PageKind.KEYS.first,)]

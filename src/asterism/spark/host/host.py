@@ -19,6 +19,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
+from asterism.operators.state.page_numbers import PageKind
 from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.versions import StatefulProcessor
@@ -43,6 +44,8 @@ _PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType(
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _SEQUENCE = itemgetter(*map(_CHUNK.index, ("seq", "input", "watermark", "chunk")))
 """Of a row, by position: the fields of a Row are found by name in ten times the time."""
+_MAY_BE_ABSENT = {*PageKind.OPERATOR.value, *PageKind.DEFINITION.value}
+"""Numbers of pages."""
 _Record = tuple[int, bytes | None, bytes | None]
 
 MAX_RESULTS = 2**31 - 2**24
@@ -333,6 +336,9 @@ class _SparkStore:
     def read_page(self, number: int) -> bytes | None:
         if self._inline and number == 0:
             return self.page
+        # Which pages of keys there are is known. Spark logs a warning if another one is absent.
+        if number in _MAY_BE_ABSENT and not self._pages.containsKey((number,)):
+            return None
         value = self._pages.getValue((number,))
         return None if value is None else _bytes(value[0])
 
