@@ -164,6 +164,13 @@ def shadows_in(source: str) -> list[tuple[str, int, bool]]:
     return sorted((one.id, one.version, one.shadow) for one in found_in(source) if isinstance(one, PatternProcessor))
 
 
+@pytest.mark.parametrize("command", [["add", "new.json", "sqlite:///r.db"], ["apply", "sqlite:///r.db", "new.json"]])
+def test_a_source_in_place_of_a_file(command: list[str]) -> None:
+    result = run(*command)
+    assert result.exit_code == 2
+    assert "'sqlite:///r.db' is a source and not a file: the other argument is the source." in result.output
+
+
 def test_a_shadow_is_added_promoted_and_removed(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a"), rule("a", 2, shadow=True), rule("b")))
     assert shadows_in(source) == [("a", 1, False), ("a", 2, True), ("b", 1, False)]

@@ -35,10 +35,15 @@ ALLOWED = {
     + r"MicroBatchExecution: source \[.*\] does not support Trigger\.AvailableNow\. Falling back to .*": "a drain, on purpose",
     _SPARK
     + r"TransformWithStateInPySparkStateServer: No more data to read from the socket": "Spark, at times, at the first start",
+    _SPARK
+    + r"ProcessingTimeExecutor: Current batch is falling behind\..*": "on a busy machine, for a trigger interval",
+    _SPARK
+    + r"DAGScheduler: Failed to cancel job group [\w-]+\. Cannot find active jobs for it\.": "a query is stopped",
     _SPARK + r"MicroBatchExecution: The read limit .* is ignored when Trigger\.Once is used\.": "a drain, on purpose",
 }
 """The lines that a program with Spark may print beside its own output, as regular expressions, and who prints them. A library can
-change nothing about them: they come before the first query, or in each query that has state or drains its input.
+change nothing about those of Spark: they come before the first query, when a query is stopped or late, or in each query that has
+state or drains its input.
 """
 
 

@@ -79,6 +79,15 @@ def at_source(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("source")(table_option(command))
 
 
+class RuleFile(click.Path):
+    """A file or a folder of rules. In place of one, people write the source, which is another argument."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            return self.fail(f"'{value}' is a source and not a file: the other argument is the source.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 rule_ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
 
@@ -299,7 +308,7 @@ def create(source: str, table: str) -> None:
 
 @rules.command()
 @at_source
-@click.argument("file", type=click.Path(exists=True))
+@click.argument("file", type=RuleFile(exists=True))
 @click.option("--shadow", is_flag=True, help="Add them as shadows, which run beside the versions in force.")
 @sigma_options
 @click.option("--eql", "is_eql", is_flag=True, help="The rules are queries in EQL.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.common.terminal import Duration, errors_explained, table_option
-from asterism.cli.rules.commands import additions_in, at_source, query_store, rules_of, stored_in
+from asterism.cli.rules.commands import RuleFile, additions_in, at_source, query_store, rules_of, stored_in
 from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _summary(changes: Sequence[RuleDifference], *, done: bool) -> str:
 
 
 @click.command()
-@click.argument("files", type=click.Path(exists=True))
+@click.argument("files", type=RuleFile(exists=True))
 @at_source
 @click.option("--plan", is_flag=True, help="Only show what would change; the exit status is 1 if something would.")
 @click.option("--prune", is_flag=True, help="Remove the rules that are not in FILES.")
