@@ -35,6 +35,7 @@ ALLOWED = {
     + r"MicroBatchExecution: source \[.*\] does not support Trigger\.AvailableNow\. Falling back to .*": "a drain, on purpose",
     _SPARK
     + r"TransformWithStateInPySparkStateServer: No more data to read from the socket": "Spark, at times, at the first start",
+    r"[\d-]+ [\d:,]+ INFO asterism\.rules\.processor: .*": "rules that a query has read, for those who run it",
     _SPARK
     + r"ProcessingTimeExecutor: Current batch is falling behind\..*": "on a busy machine, for a trigger interval",
     _SPARK
