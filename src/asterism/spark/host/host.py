@@ -45,7 +45,7 @@ _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _SEQUENCE = itemgetter(*map(_CHUNK.index, ("seq", "input", "watermark", "chunk")))
 """Of a row, by position: the fields of a Row are found by name in ten times the time."""
 _MAY_BE_ABSENT = {*PageKind.OPERATOR.value, *PageKind.DEFINITION.value}
-"""Numbers of pages."""
+"""The numbers of pages that a key group may lack. See docs/decisions/0170."""
 _Record = tuple[int, bytes | None, bytes | None]
 
 MAX_RESULTS = 2**31 - 2**24
