@@ -66,8 +66,13 @@ class _Absent:
 
 def test_absent_state_is_not_read() -> None:
     state: Any = _Absent()
-    store = _SparkStore(state, state, inline=True)
+    seen: set[tuple[int, int]] = set()
+    store = _SparkStore(state, state, 3, seen, inline=True)
     assert [store.read_page(number) for number in (0, BROADCAST_PAGE, DEFINITION_PAGE)] == [None] * 3
     assert (store.read_header(), state.read) == (None, [])
     store.read_page(PageKind.KEYS.first)  # whoever reads a page of keys knows that it is there
     assert state.read == [(PageKind.KEYS.first,)]
+    assert not seen
+    seen.add((3, DEFINITION_PAGE))  # this process has read it before, and does not ask for it again
+    store.read_page(DEFINITION_PAGE)
+    assert state.read[1:] == [(DEFINITION_PAGE,)]

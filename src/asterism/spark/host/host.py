@@ -8,10 +8,11 @@ operator is to be called even if no data arrives.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
-from asterism.operators.state.page_numbers import PageKind
+from asterism.operators.state.page_numbers import HEADER, PageKind
 from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.versions import StatefulProcessor
@@ -47,6 +48,10 @@ _SEQUENCE = itemgetter(*map(_CHUNK.index, ("seq", "input", "watermark", "chunk")
 _MAY_BE_ABSENT = {*PageKind.OPERATOR.value, *PageKind.DEFINITION.value}
 """The numbers of pages that a key group may lack. See docs/decisions/0170."""
 _Record = tuple[int, bytes | None, bytes | None]
+_there: dict[tuple[str | None, int], set[tuple[int, int]]] = {}
+"""By query and operator, the key groups and pages that this process has seen in the state. A header has the number HEADER."""
+_MAX_OPERATORS = 64
+"""How many of them are remembered."""
 
 MAX_RESULTS = 2**31 - 2**24
 """Maximum size in bytes of the results of a call, which become one Arrow array in PySpark."""
@@ -101,11 +106,13 @@ class OperatorHost(StatefulProcessor):
         self.handle, self._told = handle, None
         self.header = handle.getValueState("header", _HEADER)
         self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
+        self._seen = _seen_of(self._pickled)
         # Every checkpoint has this state, since Spark does not allow adding it later. Tasks open it only if it is used, which
         # saves some milliseconds.
         if self.bounded or TaskContext.get() is None:
             self.first = handle.getListState("first", CHUNKS)
 
+    _seen: set[tuple[int, int]]
     _told: Mapping[str, int] | None = None
     """The watermark that this task has told."""
 
@@ -124,7 +131,7 @@ class OperatorHost(StatefulProcessor):
         if number > 0 or (number == 0 and not self._inline):
             self.pages.updateValue((number,), (value,))
             return
-        header = _read(self.header) or (NO_TIMER, None, None)
+        header = (self.header.get() if self.header.exists() else None) or (NO_TIMER, None, None)
         if number == 0:
             self.header.update((header[0], header[1], value))
             return
@@ -184,7 +191,8 @@ class OperatorHost(StatefulProcessor):
     ) -> Iterator[Row]:
         from asterism.errors import StateError
 
-        store = _SparkStore(self.header, self.pages, inline=self._inline)
+        number = group_of(key[0])
+        store = _SparkStore(self.header, self.pages, number, self._seen, inline=self._inline)
         if self.bounded and len(parts) == 1 and store.value is None:
             if all(row.input == CONTROL for row in parts[0]):  # a stream that has ended is ended again
                 return iter(())
@@ -193,7 +201,7 @@ class OperatorHost(StatefulProcessor):
                 "An earlier run drained it, so their elements are no longer in the state.",
                 "use a new checkpoint location; to continue a stream later, run it with drain=False",
             )
-        calls = self._calls(store, parts, times, messages, group_of(key[0]))
+        calls = self._calls(store, parts, times, messages, number)
         return self._rows(key, store, calls, times, fired)
 
     def _rows(
@@ -297,10 +305,13 @@ class OperatorHost(StatefulProcessor):
         store.timer = timer
 
 
-def _read(header: ValueState) -> tuple[Any, ...] | None:
-    """The header of the current key group. Spark logs a warning if a value that is absent is read."""
-    stored: tuple[Any, ...] | None = header.get() if header.exists() else None
-    return stored
+def _seen_of(operator: bytes) -> set[tuple[int, int]]:
+    """What this process has seen in the state of an operator of the query whose task runs."""
+    context = TaskContext.get()
+    name = None if context is None else context.getLocalProperty("sql.streaming.queryId"), zlib.crc32(operator)
+    if name not in _there and len(_there) >= _MAX_OPERATORS:
+        _there.clear()
+    return _there.setdefault(name, set())
 
 
 class _SparkStore:
@@ -310,13 +321,26 @@ class _SparkStore:
     (*inline*).
     """
 
-    def __init__(self, header: ValueState, pages: MapState, *, inline: bool) -> None:
-        self._header, self._pages, self._inline = header, pages, inline
-        stored = _read(header)
+    def __init__(
+        self, header: ValueState, pages: MapState, group: int, seen: set[tuple[int, int]], *, inline: bool
+    ) -> None:
+        self._header, self._pages, self._inline, self._group, self._seen = header, pages, inline, group, seen
+        stored = header.get() if self._is_there(HEADER, header.exists) else None
         self._stored: _Record = (
             (NO_TIMER, None, None) if stored is None else (stored[0], _bytes(stored[1]), _bytes(stored[2]))
         )
         self.timer, self.value, self.page = self._stored
+
+    def _is_there(self, number: int, asked: Callable[[], bool]) -> bool:
+        """Whether there is a page, or the header. Spark logs a warning if one is read that is absent. What this process has seen
+        once is not asked for again: it is seldom removed, and the warning is all that happens then.
+        """
+        place = self._group, number
+        if place not in self._seen:
+            if not asked():
+                return False
+            self._seen.add(place)
+        return True
 
     def read_header(self) -> bytes | None:
         return self.value
@@ -336,8 +360,8 @@ class _SparkStore:
     def read_page(self, number: int) -> bytes | None:
         if self._inline and number == 0:
             return self.page
-        # Which pages of keys there are is known. Spark logs a warning if another one is absent.
-        if number in _MAY_BE_ABSENT and not self._pages.containsKey((number,)):
+        # Which pages of keys there are is known.
+        if number in _MAY_BE_ABSENT and not self._is_there(number, partial(self._pages.containsKey, (number,))):
             return None
         value = self._pages.getValue((number,))
         return None if value is None else _bytes(value[0])
