@@ -83,6 +83,8 @@ CASES = {
     "any where ok == true and ?nothing == null": [1, 4],
     'any where process.args[0] == "a"': [1],
     'any where arrayContains(process.args, "b", "c")': [1, 2],
+    'any where arrayContains(?process.args, "b") or arrayContains(?nothing, "b")': [1],
+    'any where ?process.args[0] == "c" or ?nothing.args[0] == "c"': [2],
     'any where wildcard(process.name, "c*") or match(process.name, "P.*")': [1, 2],
     'any where wildcard(process.name, "c*") == true': [1],
     'any where cidrMatch(ip, "10.0.0.0/8") == false': [2, 3],

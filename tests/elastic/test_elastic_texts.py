@@ -57,7 +57,13 @@ TEXTS: dict[str, Callable[[], object]] = {
     "rule_with_select": lambda: PatternProcessor.from_dict(
         {"id": "a", "version": 1, "eql": "any where true", "select": [1]}
     ),
-    "absent_at_both_ends": refused("sequence with maxspan=1m ![any where pid == 1] [any where true] ![any where true]"),
+    "rule_with_absent_first": lambda: PatternProcessor.from_dict(
+        {
+            "id": "a",
+            "version": 1,
+            "eql": "sequence with maxspan=1m ![any where true] by ppid [any where true] by pid",
+        }
+    ),
     "flag_of_regex": refused('any where process.name regex "(?x)a b"'),
     "nested_field": lambda: eql("any where user.nam == null", pa.table({"@timestamp": [1], "user": [{"name": "a"}]})),
     "pipe_of_sample": refused("sample by pid [any where true] [any where true] | tail 1"),

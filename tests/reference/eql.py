@@ -55,8 +55,11 @@ def sequences(
 def has_no_absent_event(
     chain: Sequence[Event], key: Hashable, events: Sequence[Event], steps: Sequence[Step], maxspan: int | None
 ) -> bool:
-    """Whether no absent event is between the two events around it; if it is the first or the last step, within *maxspan*."""
+    """Whether no absent event is between the two events around it; if it is the first or the last step, within *maxspan*. If both
+    are absent, there must be one of each, within *maxspan* of each other, to drop the sequence.
+    """
     place, taken = {id(event): number for number, event in enumerate(events)}, 0
+    leading, trailing = list[int](), list[int]()
     for step in steps:
         if not step.absent:
             taken += 1
@@ -68,10 +71,14 @@ def has_no_absent_event(
                 continue
             if taken < len(chain) and number >= place[id(chain[taken])]:
                 continue
-            assert maxspan is not None
-            if taken == 0 and chain[-1]["time"] - event["time"] > maxspan:
-                continue
-            if taken == len(chain) and event["time"] - chain[0]["time"] > maxspan:
-                continue
-            return False
-    return True
+            if 0 < taken < len(chain):
+                return False
+            (trailing if taken else leading).append(event["time"])
+    if not leading and not trailing:
+        return True
+    assert maxspan is not None
+    if steps[0].absent and steps[-1].absent:
+        return all(after - before > maxspan for before in leading for after in trailing)
+    return all(chain[-1]["time"] - time > maxspan for time in leading) and all(
+        time - chain[0]["time"] > maxspan for time in trailing
+    )

@@ -21,6 +21,7 @@ from asterism.errors import (
     UnknownFunctionError,
     UnsupportedSyntaxError,
 )
+from asterism.expressions.names import OPTIONAL, path_in
 from asterism.text.printable import quoted_name
 from asterism.text.sql import network_condition, number_literal, regex_text, text_literal
 
@@ -91,28 +92,26 @@ class ConditionWriter:
     # ------------------------------------------------------------------ fields
 
     def _field(self, node: syntax.EqlFieldName) -> str:
+        if node.optional and self.schema is None:
+            return self._optional(node.parts)
         if node.optional and not self.has_field(node):
             return "NULL"
         return self._column(node.parts, node.start)
 
+    def _optional(self, parts: tuple[str | int, ...]) -> str:
+        """A field that the events may lack, as an :func:`~asterism.expressions.names.optional_column`."""
+        index = next((at for at, part in enumerate(parts) if isinstance(part, int)), len(parts))
+        name = OPTIONAL + ".".join(map(str, parts[:index]))
+        return self.prefix + _path((name, *parts[index:]))
+
     def has_field(self, node: syntax.EqlFieldName) -> bool:
         """Whether the events may have this field."""
-        return self.schema is None or self._parts_in(self.schema, node.parts) is not None
-
-    @staticmethod
-    def _parts_in(schema: pa.Schema, parts: tuple[str | int, ...]) -> list[str | int] | None:
-        """The name of the column and the fields in it. None: there is no such field."""
-        # The longest name of a column with dots, such as `process.name`, comes before the field of a STRUCT.
-        for length in range(len(parts), 0, -1):
-            name = ".".join(map(str, parts[:length]))
-            if name in schema.names and _has_fields(schema.field(name).type, parts[length:]):
-                return [name, *parts[length:]]
-        return None
+        return self.schema is None or path_in(self.schema, node.parts) is not None
 
     def _column(self, parts: tuple[str | int, ...], start: int) -> str:
         if self.schema is None:
             return self.prefix + _path(parts)
-        found = self._parts_in(self.schema, parts)
+        found = path_in(self.schema, parts)
         if found is None:
             name, columns = ".".join(map(str, parts)), sorted(self.schema.names)
             error = ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {self.text}")
@@ -322,7 +321,10 @@ class ConditionWriter:
 
     def _array_contains(self, node: syntax.EqlFunctionCall) -> str:
         array, *values = self._arguments(node, 2, None)
-        tests = [f"ARRAY_CONTAINS({self.sql(array)}, {self.sql(value)})" for value in values]
+        source = self.sql(array)
+        if source == "NULL":  # an optional field that the events lack
+            return source
+        tests = [f"ARRAY_CONTAINS({source}, {self.sql(value)})" for value in values]
         return _any_of(tests)
 
 
@@ -336,24 +338,6 @@ def _literal(value: str | float | bool | None) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     return text_literal(value) if isinstance(value, str) else number_literal(value)
-
-
-def _has_fields(of: pa.DataType, parts: Sequence[str | int]) -> bool:
-    """Whether a value of this type may have these fields, one in the other."""
-    for part in parts:
-        if isinstance(part, int):
-            if not (pa.types.is_list(of) or pa.types.is_large_list(of)):
-                return False
-            of = of.value_type
-        elif pa.types.is_struct(of):
-            if of.get_field_index(part) < 0:
-                return False
-            of = of.field(part).type
-        elif pa.types.is_map(of):
-            of = of.item_type
-        else:
-            return False
-    return True
 
 
 def _path(parts: Sequence[str | int]) -> str:

@@ -20,7 +20,14 @@ it; after its last event, within maxspan of its first one; or before its first e
 case, a match begins with the first row of that time, ``{- lead* -} s1_0 ...``, because the condition of its last event says that
 the row before the match is earlier. So each sequence is found once.
 
-See docs/decisions/0140 and 0147.
+With absent events both at the beginning and at the end, a sequence is dropped if there are two of them around it, within maxspan
+of each other. ``before`` are the absent events before the first event, so the last event is one of two variables:
+
+    {- (before | lead)* -} s1_0 {- w1_0* -} (s2_0 | s2_0a {- gap*? -} [^absent])
+
+where ``s2_0`` says that there is no row ``before``, and ``absent`` is a row within maxspan of the last one.
+
+See docs/decisions/0140, 0147 and 0168.
 
 Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html#eql-sequences, and
 https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how-sequence-queries-handle-matches
@@ -32,6 +39,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -43,10 +51,12 @@ from asterism.text.printable import quoted_name
 MAX_BRANCHES = 300
 """The maximum number of parts of a pattern."""
 COPY, KEY = "eql_copy", "eql_key_"
-"""The columns of copies of rows. If the keys differ between the events of a sequence, there is a copy of each row for each kind
-of keys, with its number and its keys. Of an event, the copy with the highest number comes first, so that no event follows itself.
+"""The columns of copies of rows. If the keys differ between the events of a sequence, there is a copy of each row for each run of
+events with the same keys, with its number and its keys. Of an event, the copy with the highest number comes first, so that no
+event follows itself.
 """
-
+BEFORE = "before"
+"""The variable of the absent events before a sequence."""
 LARGEST_INTEGER_KEY = 1e19
 """Larger numbers equal no integer key."""
 
@@ -136,21 +146,30 @@ def sequence_clause(
         those of the first event, within the other keys
     :raises ExpressionError: a condition is invalid; UnsupportedSyntaxError: the sequence cannot be written as a clause
     """
-    kinds = _kinds_of_keys(sequence, writer)
-    if len(kinds) > 1 and not copies and sequence.maxspan is None:
-        raise UnsupportedSyntaxError.at(
-            "in a rule, keys that differ between events require `with maxspan`",
-            writer.text,
-            sequence.start,
-            "sequence with maxspan=5m ...",
-        )
+    kinds = _runs_of_keys(sequence, writer)
+    if len(kinds) > 1 and not copies:
+        if sequence.maxspan is None:
+            raise UnsupportedSyntaxError.at(
+                "in a rule, keys that differ between events require `with maxspan`",
+                writer.text,
+                sequence.start,
+                "sequence with maxspan=5m ...",
+            )
+        if sequence.steps[0].absent:  # it would be compared with the keys of an event that comes later
+            raise UnsupportedSyntaxError.at(
+                "in a rule, a sequence whose keys differ cannot begin with an absent event",
+                writer.text,
+                sequence.steps[0].start,
+                "asterism.eql(query, events); or `sequence by` the same key",
+            )
     return _SequenceWriter(sequence, writer, kinds, time, copies).clause()
 
 
-def _kinds_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
-    """The keys of the events in SQL, each once."""
-    steps = [*sequence.steps, *([sequence.until] if sequence.until is not None else [])]
-    return list(dict.fromkeys(keys_of(sequence, step, writer) for step in steps))
+def _runs_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
+    """The keys of the events in SQL, in their order. Events beside each other with the same keys are one run."""
+    runs = [keys for keys, _ in groupby(keys_of(sequence, step, writer) for step in sequence.steps)]
+    until = None if sequence.until is None else keys_of(sequence, sequence.until, writer)
+    return runs if until is None or until in runs else [*runs, until]
 
 
 def keys_of(
@@ -185,15 +204,21 @@ class _SequenceWriter:
     definitions: dict[str, str] = field(default_factory=dict)
     steps: list[_SequenceEvent] = field(default_factory=list)
     until: Sequence[str] = ()
+    run: int = -1
+    """The number of the keys of the current event."""
     absent: dict[int, list[str]] = field(default_factory=dict)
     """The absent events, by the number of the events before them."""
     size: int = 0
 
     def clause(self) -> SequenceClause:
         sequence = self.sequence
-        self.until = [] if sequence.until is None else [self._condition(sequence.until)]
-        keys = self._keys()
+        if sequence.until is not None:
+            keys = keys_of(sequence, sequence.until, self.writer)
+            self.run = len(self.kinds) - 1 - self.kinds[::-1].index(keys)
+            self.until = [self._condition(sequence.until)]
+        self.run = 0
         for step in sequence.steps:
+            self.run += self.kinds[self.run] != keys_of(sequence, step, self.writer)
             condition = self._condition(step)
             if step.absent:
                 self.absent.setdefault(len(self.steps), []).append(condition)
@@ -201,25 +226,27 @@ class _SequenceWriter:
                 with_keys = self._with_keys(self._condition(step, is_first=not self.steps), step)
                 self.steps.append(_SequenceEvent(condition, with_keys, step.query.category))
         leading, trailing = self.absent.get(0, []), self.absent.get(len(self.steps), [])
-        if leading and trailing:
-            raise UnsupportedSyntaxError.at(
-                "absent events both at the beginning and at the end are not supported",
-                self.writer.text,
-                sequence.start,
-                "two queries, one for each of them",
-            )
-        pattern = self._variable("s1_0", [self.steps[0].with_keys, *self._last(1)], [])
         if len(self.steps) > 1:
-            pattern += f" {self._rest(1, 0)}"
+            pattern = f"{self._variable('s1_0', [self.steps[0].with_keys], [])} {self._rest(1, 0)}"
+        else:
+            pattern = self._ending("s1_0", self.steps[0])
         if leading:
-            pattern = f"{{- {self._variable('lead', [], leading)}* -}} {pattern}"
+            lead = self._variable("lead", [], leading)
+            if trailing:
+                self.definitions[BEFORE] = _any_of(leading)
+                lead = f"({BEFORE} | {lead})"
+            pattern = f"{{- {lead}* -}} {pattern}"
         if trailing:
-            self.definitions["absent"] = " OR ".join(f"({condition})" for condition in trailing)
+            near = f" AND {quoted_name(self.time)} <= {self._later(f'LAST({BEFORE}', ')')}" if leading else ""
+            self.definitions["absent"] = f"({_any_of(trailing)}){near}" if leading else _any_of(trailing)
             self.definitions["gap"] = "TRUE"
-            pattern += " {- gap*? -} [^absent]"
         copies = self.kinds if self._are_copied else ()
         skip = "NO SKIP" if leading else "SKIP TO NEXT ROW"
-        return SequenceClause(keys, pattern, self.definitions, self._events(), sequence.maxspan, copies, skip)
+        within = sequence.maxspan
+        if leading and trailing:  # from the first row before the sequence to the last one after it
+            assert within is not None
+            within = 2 * within
+        return SequenceClause(self._keys(), pattern, self.definitions, self._events(), within, copies, skip)
 
     @property
     def _are_copied(self) -> bool:
@@ -257,7 +284,7 @@ class _SequenceWriter:
         unwanted = [*self.absent.get(own, []), *self.until]
         ways = []
         if is_last:
-            ways.append(self._variable(f"s{own + 1}_{later}", [event.with_keys, *self._last(own + 1)], []))
+            ways.append(self._ending(f"s{own + 1}_{later}", event))
         else:
             if event.condition != other.condition:
                 taken = self._variable(f"s{own + 1}_{later}", [event.with_keys], [other.condition])
@@ -271,14 +298,34 @@ class _SequenceWriter:
         waits = self._variable(f"w{own}_{later}", [], [event.condition, other.condition, *unwanted])
         return f"{{- {waits}* -}} " + (ways[0] if len(ways) == 1 else f"({' | '.join(ways)})")
 
-    def _last(self, number: int) -> list[str]:
+    def _ending(self, name: str, event: _SequenceEvent) -> str:
+        """The pattern from the last event on."""
+        wanted = [event.with_keys, *self._first_row()]
+        if len(self.steps) not in self.absent:
+            return self._variable(name, wanted, [])
+        gap = "{- gap*? -} [^absent]"
+        if 0 not in self.absent:
+            return f"{self._variable(name, wanted, [])} {gap}"
+        is_free = self._variable(name, [*wanted, f"COUNT({BEFORE}.*) = 0"], [])
+        return f"({is_free} | {self._variable(f'{name}a', [*wanted, f'COUNT({BEFORE}.*) > 0'], [])} {gap})"
+
+    def _first_row(self) -> list[str]:
         """What the last event must satisfy if there are absent events at the beginning."""
-        if 0 not in self.absent or number < len(self.steps):
+        if 0 not in self.absent:
             return []
         assert self.sequence.maxspan is not None
         time = quoted_name(self.time)
         before = f"PREV(FIRST({time}))"
-        return [f"{before} IS NULL OR {before} < {time} - {_interval(self.sequence.maxspan)}"]
+        conditions = [f"{before} IS NULL OR {before} < {time} - {_interval(self.sequence.maxspan)}"]
+        if len(self.steps) in self.absent:  # WITHIN is longer
+            conditions.append(f"{time} <= {self._later('FIRST(', ')')}")
+        return conditions
+
+    def _later(self, before: str, after: str) -> str:
+        """The time of a row, between *before* and *after*, and maxspan."""
+        assert self.sequence.maxspan is not None
+        separator = "" if before.endswith("(") else "."
+        return f"{before}{separator}{quoted_name(self.time)}{after} + {_interval(self.sequence.maxspan)}"
 
     def _variable(self, name: str, wanted: Sequence[str], unwanted: Sequence[str]) -> str:
         """Define a variable: a row like all of *wanted* and none of *unwanted*."""
@@ -294,7 +341,7 @@ class _SequenceWriter:
             return condition
         keys = keys_of(self.sequence, step, self.writer)
         if self.copies:
-            return f"{COPY} = {self.kinds.index(keys)} AND ({condition})"
+            return f"{COPY} = {self.run} AND ({condition})"
         first = next(step for step in self.sequence.steps if not step.absent)
         of_first = keys_of(self.sequence, first, replace(self.writer, prefix="s1_0."))
         tests = [
@@ -312,6 +359,10 @@ class _SequenceWriter:
         keys = self._keys() if self._are_copied else keys_of(self.sequence, step, self.writer)
         needed = [key for key, node in zip(keys, nodes, strict=True) if not _is_optional(node)]
         return " AND ".join([f"({condition})", *(f"{key} IS NOT NULL" for key in needed)])
+
+
+def _any_of(conditions: Sequence[str]) -> str:
+    return " OR ".join(f"({condition})" for condition in conditions)
 
 
 def _is_optional(node: syntax.EqlNode) -> bool:

@@ -2,7 +2,7 @@
 stage.
 
 :class:`Scope` resolves a syntax tree, :func:`aggregate_of` interprets an aggregate of a resolved tree, and :func:`columns_of`
-determines which columns a translated expression reads.
+determines which columns a translated expression reads. Optional columns: see docs/decisions/0168.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ EVERY_STAGE, PREVIOUS = ":match", ":previous"
 """In place of the stage of an aggregate: all events of the match, and the events of the key before the current one. (Names of
 stages have no colon.)
 """
+
+OPTIONAL = "?"
+"""What the name of an optional column begins with, see :func:`optional_column`."""
+_OF_ARRAYS = ("GET", "ARRAY_CONTAINS")
+"""Functions of optional columns that take no NULL without a type."""
 
 
 class PreviousColumn(NamedTuple):
@@ -138,7 +143,7 @@ class Scope:
                     copied.set(key, [visit(item) if isinstance(item, exp.Expr) else item for item in value])
             return copied
 
-        return visit(tree)
+        return visit(with_optional_columns(tree.copy(), self.schema) if OPTIONAL in text else tree)
 
     def _split(self, column: exp.Column) -> tuple[str, list[exp.Expr]]:
         """Split a dotted name into (stage or empty, column and fields)."""
@@ -291,6 +296,79 @@ def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
         parts = column.parts[of_stage:]
         columns |= {part.name: pa.null() for part in parts if not isinstance(part, exp.Star)}
     Scope(pa.schema(columns), tuple(stages)).resolve(tree, text)
+
+
+# ---------------------------------------------------------------------------------------------------- optional columns
+
+
+def optional_column(column: exp.Column, schema: pa.Schema) -> exp.Expr | None:
+    """What an optional column means, such as ``?user.name`` in backquotes, perhaps after the name of a stage: the column
+    ``user.name``, or the field ``name`` of the column ``user``, or else NULL. None: *column* is not optional.
+
+    >>> rows = pa.schema({"user": pa.struct({"name": "string"})})
+    >>> [optional_column(exp.column(name, quoted=True), rows) for name in ("?user.name", "?user.id", "user")]
+    [Column(
+      this=Identifier(this=name, quoted=True),
+      table=Identifier(this=user, quoted=True)), Null(), None]
+    """
+    *stages, last = column.parts
+    if isinstance(last, exp.Star) or not last.name.startswith(OPTIONAL) or last.name in schema.names:
+        return None
+    path = path_in(schema, last.name.removeprefix(OPTIONAL).split("."))
+    if path is None:
+        return exp.null()
+    names = [*stages, *(exp.to_identifier(str(part), quoted=True) for part in path)]
+    for name in names[len(stages) :]:
+        name.meta.update(last.meta)
+    parts = ("this", "table", "db", "catalog")
+    named: exp.Expr = exp.Column(**dict(zip(parts, (name.copy() for name in reversed(names[:4])), strict=False)))
+    for name in names[4:]:
+        named = exp.Dot(this=named, expression=name.copy())
+    return named
+
+
+def with_optional_columns(tree: exp.Expr, schema: pa.Schema) -> exp.Expr:
+    """The *tree* with what its optional columns mean. It is changed."""
+    holder = exp.Paren(this=tree)
+    for column in list(holder.find_all(exp.Column)):
+        chosen = optional_column(column, schema)
+        if chosen is None:
+            continue
+        call = column.parent
+        if isinstance(chosen, exp.Null) and isinstance(call, exp.Anonymous) and call.name.upper() in _OF_ARRAYS:
+            call.replace(chosen)
+        else:
+            column.replace(chosen)
+    whole: exp.Expr = holder.this
+    return whole
+
+
+def path_in(schema: pa.Schema, parts: Sequence[str | int]) -> list[str | int] | None:
+    """The name of the column and the fields in it. None: there is no such field."""
+    # The longest name of a column with dots, such as `process.name`, comes before the field of a STRUCT.
+    for length in range(len(parts), 0, -1):
+        name = ".".join(map(str, parts[:length]))
+        if name in schema.names and _has_fields(schema.field(name).type, parts[length:]):
+            return [name, *parts[length:]]
+    return None
+
+
+def _has_fields(of: pa.DataType, parts: Sequence[str | int]) -> bool:
+    """Whether a value of this type may have these fields, one in the other."""
+    for part in parts:
+        if isinstance(part, int):
+            if not (pa.types.is_list(of) or pa.types.is_large_list(of)):
+                return False
+            of = of.value_type
+        elif pa.types.is_struct(of):
+            if of.get_field_index(part) < 0:
+                return False
+            of = of.field(part).type
+        elif pa.types.is_map(of):
+            of = of.item_type
+        else:
+            return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------------------- aggregates

@@ -25,7 +25,14 @@ from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
 from asterism.expressions.computed_columns import Names, is_computed, sql_of_column, visible
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.names import MAX_OFFSET, Scope, columns_of, integer_literal, plain_column
+from asterism.expressions.names import (
+    MAX_OFFSET,
+    Scope,
+    columns_of,
+    integer_literal,
+    plain_column,
+    with_optional_columns,
+)
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
@@ -282,7 +289,7 @@ class Resolver:
         return replace(source, text=text)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        tree = parsed(source, self._names.of_keys())
+        tree = with_optional_columns(parsed(source, self._names.of_keys()), self._scope_of_input.schema)
         for node in tree.walk():
             call = call_of(node, source.text, _VOCABULARY)
             if call is not None:
@@ -296,7 +303,7 @@ class Resolver:
 
     def _resolved(self, source: ExpressionText, names: Names, *, final_allowed: bool) -> ResolvedExpression:
         with located(self._clause, source):
-            holder = exp.Paren(this=parsed(source, names))
+            holder = exp.Paren(this=with_optional_columns(parsed(source, names), self._scope_of_input.schema))
             calls: dict[int, Call] = {}
 
             def is_leaf(node: exp.Expr) -> bool:
