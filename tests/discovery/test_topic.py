@@ -16,6 +16,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asterism.console.rule_views import ConsoleRules
 from asterism.discovery import KafkaLookupSource, KafkaPatternProcessorDiscovererFactory
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.kept_rules import ON, SHADOW, WRONG
@@ -193,6 +194,9 @@ def test_commands_read_a_topic(broker: Broker) -> None:
         ("b", WRONG, f"{topic}, partition 1, offset 0"),
     ]
     assert len(discovered(factory_of(url))) == 3
+    stored = rules_at(url).rule_set({"a", "b"})
+    assert [(each.id, each.shadow, each.version) for each in stored.rules] == [("a", False, 1), ("a", True, 2)]
+    assert ConsoleRules(url, "").details("a")["tag"] == stored.tag("a") is not None
     with pytest.raises(RuleSourceError, match=f"the rules in the topic '{topic}' are changed by producers"):
         rules_at(url).remove(["a"])
 

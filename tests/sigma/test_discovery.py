@@ -16,6 +16,7 @@ from asterism.cli.main import main
 from asterism.discovery import SigmaPatternProcessorDiscovererFactory
 from asterism.discovery.editing.editing import rules_at
 from asterism.discovery.editing.kept_rules import Rule
+from asterism.discovery.editing.rule_set import Addition
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import PatternProcessor, defining
 from asterism.rules.sets.interfaces import Discovered, PatternProcessorDiscoverer, RefusedProcessor
@@ -235,6 +236,29 @@ def test_a_changed_rule_gets_the_next_version(tmp_path: Path) -> None:
         used = [rule for rule in rules_in(source) if rule.state == "on"]
         assert [rule.version for rule in used] == [max(versions)] * 2
         assert f"a: {value}" in used[0].item["sigma"]
+
+
+@pytest.mark.parametrize("place", ["rules.yaml", "sqlite:///{}/rules.db"])
+def test_what_is_written_beside_a_rule_stays_when_it_is_added_again(tmp_path: Path, place: str) -> None:
+    source, file = place.format(tmp_path) if "{}" in place else tmp_path / place, tmp_path / "several.yml"
+    if "{}" in place:
+        assert run("create", source).exit_code == 0
+    file.write_text(SEVERAL.replace("VALUE", "1"))
+    assert run("add", source, file, "--sigma").exit_code == 0
+    base = next(rule for rule in rules_in(source) if rule.id == "base")
+    edited = {**base.item, "version": 2, "suppress": {"for": "5 minutes"}, "expires": "2030-01-01T00:00:00Z"}
+    rules_at(str(source)).add([Addition(edited, PatternProcessor.from_dict(edited))])
+    assert run("disable", source, "base").exit_code == 0
+    added = run("add", source, file, "--sigma")
+    assert added.exit_code == 0, added.output
+    file.write_text(SEVERAL.replace("VALUE", "2"))
+    assert run("add", source, file, "--sigma").exit_code == 0
+    versions = {rule.version: rule for rule in rules_in(source) if rule.id == "base"}
+    last = versions[max(versions)]
+    assert (last.version, last.state) == (3, "on")
+    assert last.processor().suppress == timedelta(minutes=5)
+    assert last.item["expires"].startswith("2030-01-01T00:00:00")
+    assert "a: 2" in last.item["sigma"]
 
 
 def test_what_a_document_cannot_say_is_added_as_what_it_becomes(tmp_path: Path) -> None:

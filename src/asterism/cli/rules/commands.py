@@ -337,13 +337,8 @@ def add(
         else:
             additions = additions_in(file)
         if additions is not None:
-            kept = rules_of(source, table)
-            if sigma is not None or is_eql:
-                from asterism.discovery.editing.kept_rules import with_next_versions
-
-                additions = with_next_versions(additions, stored_in(kept))
-            additions = [addition.as_shadow() for addition in additions] if shadow else additions
-            for message in kept.add(additions):
+            numbered = sigma is None and not is_eql
+            for message in rules_of(source, table).add(additions, as_shadows=shadow, numbered=numbered):
                 click.echo(printable(message))
     if additions is None or refused:
         sys.exit(1)

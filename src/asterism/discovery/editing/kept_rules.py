@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet, kind_text
+from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet, StoredRule, kind_text
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, is_shadow_template
@@ -18,6 +18,11 @@ from asterism.text.strict_json import Locate, nowhere
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 """Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
+
+_LANGUAGES = ("sigma", "eql")
+"""The fields with a rule in a language that has no versions."""
+_OF_A_VERSION = frozenset({"enabled", "shadow", "adopt", "timestamp"})
+"""The fields that the next version does not get."""
 
 _R = TypeVar("_R")
 
@@ -87,8 +92,17 @@ class KeptRules(ABC):
             cannot be read do not matter
         """
 
-    def add(self, additions: Sequence[Addition]) -> list[str]:
-        return self.change(lambda rules: rules.add(additions), {addition.id for addition in additions}, adds=True)
+    def add(self, additions: Sequence[Addition], *, as_shadows: bool = False, numbered: bool = True) -> list[str]:
+        """
+        :param as_shadows: whether they are added as shadows
+        :param numbered: whether they have versions; otherwise they are from a language without, see :func:`with_next_versions`
+        """
+
+        def added(rules: RuleSet) -> tuple[RuleSet, list[str]]:
+            new = additions if numbered else with_next_versions(additions, rules.rules)
+            return rules.add([addition.as_shadow() for addition in new] if as_shadows else new)
+
+        return self.change(added, {addition.id for addition in additions}, adds=True)
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         ids = {*(addition.id for addition in additions), *(id for id, _ in removed)}
@@ -107,29 +121,62 @@ class KeptRules(ABC):
         return self.change(lambda rules: rules.promote(ids), ids)
 
 
-def with_next_versions(additions: Sequence[Addition], stored: Sequence[Rule]) -> list[Addition]:
-    """Rules from a language without versions: each has the version of the same stored rule, or the next one.
+class SeenRules(KeptRules):
+    """A place whose rules are seen and checked here, and changed elsewhere. Methods that change rules raise RuleSourceError."""
 
-    :param stored: all rules of the place
+    location: str
+
+    @abstractmethod
+    def _refuse(self) -> NoReturn: ...
+
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        items: dict[int, tuple[Mapping[str, Any], str]] = {}
+        for rule in self.all() if ids is None or ids else ():
+            item = rule.item if rule.template is None else rule.template
+            if item is not None:
+                items.setdefault(id(item), (item, rule.where))  # a template once
+        stored = [StoredRule(item, where, number) for number, (item, where) in enumerate(items.values())]
+        return RuleSet(tuple(rule for rule in stored if ids is None or rule.id in ids), self.location, is_folder=True)
+
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
+        self._refuse()
+
+
+def with_next_versions(additions: Sequence[Addition], stored: Iterable[ItemInSlot]) -> list[Addition]:
+    """Rules from a language without versions: each has the version of the same stored rule, or the next one. What somebody has
+    written beside the text of a stored rule, such as *suppress*, stays.
+
+    :param stored: all rules of the place, or those with the ids of *additions*
     """
-    last: dict[str, Rule] = {}
+    last: dict[str, Mapping[str, Any]] = {}
     for rule in stored:
-        if rule.version is not None and (rule.id not in last or rule.version > (last[rule.id].version or 0)):
-            last[rule.id] = rule
+        item = rule.item if isinstance(rule.item, Mapping) else {}
+        version = item.get("version")
+        if type(version) is int and (rule.id not in last or version > last[rule.id]["version"]):
+            last[rule.id] = item
     return [_with_next_version(addition, last.get(addition.id)) for addition in additions]
 
 
-def _with_next_version(addition: Addition, last: Rule | None) -> Addition:
+def _with_next_version(addition: Addition, last: Mapping[str, Any] | None) -> Addition:
     assert addition.processor is not None
-    version = 1
-    if last is not None and last.version is not None:
-        there = last.item if isinstance(last.item, Mapping) else {}
-        same = any(name in there and there[name] == addition.item.get(name) for name in ("sigma", "eql"))
+    item, version = addition.item, 1
+    if last is not None:
+        language = next((name for name in _LANGUAGES if name in last and name in item), None)
+        same = language is not None and last[language] == item[language]
         if not same:
             with suppress(AsterismError):
-                same = last.processor().has_definition_of(replace(addition.processor, version=last.version))
-        version = last.version if same else last.version + 1
-    return Addition({**addition.item, "version": version}, replace(addition.processor, version=version))
+                there = PatternProcessor.from_dict(without_flag(last)[0])
+                same = there.has_definition_of(replace(addition.processor, version=there.version))
+        version = last["version"] if same else last["version"] + 1
+        if language is not None:
+            own = _OF_A_VERSION - {"timestamp"} if same else _OF_A_VERSION
+            item = {name: value for name, value in last.items() if name not in own and value is not None} | {**item}
+    item = {**item, "version": version}
+    if set(item) == {*addition.item, "version"}:
+        return Addition(item, replace(addition.processor, version=version))
+    return Addition(item, PatternProcessor.from_dict(without_flag(item)[0]))
 
 
 def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:

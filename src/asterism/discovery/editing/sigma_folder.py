@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 from asterism.discovery.editing.edited_documents import first_of_each
-from asterism.discovery.editing.kept_rules import ON, WRONG, KeptRules, Rule
-from asterism.discovery.editing.rule_set import Change, RuleSet, StoredRule
+from asterism.discovery.editing.kept_rules import ON, WRONG, Rule, SeenRules
 from asterism.discovery.sources.documents import unreadable, yaml_paths_in
 from asterism.discovery.sources.sigma_rules import sigma_rules_at
 from asterism.errors import RuleSourceError
@@ -20,7 +19,6 @@ from asterism.sigma.pipelines import SigmaOptions
 
 SCHEME = "sigma:"
 _OPTIONS = ("pipeline", "keyword-column", "report", "time-column")
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,8 @@ class TranslatedSigmaRule(Rule):
         return self.made
 
 
-class SigmaRules(KeptRules):
-    """The Sigma rules at ``sigma:FOLDER``, or ``sigma:FOLDER?pipeline=sysmon&keyword-column=message``. Methods that change rules
-    raise RuleSourceError.
-    """
+class SigmaRules(SeenRules):
+    """The Sigma rules at ``sigma:FOLDER``, or ``sigma:FOLDER?pipeline=sysmon&keyword-column=message``."""
 
     def __init__(self, source: str) -> None:
         path, _, query = source.removeprefix(SCHEME).partition("?")
@@ -47,6 +43,7 @@ class SigmaRules(KeptRules):
                 f"{source!r:.200} has the unknown option {unknown!r:.60}", f"options: {', '.join(_OPTIONS)}"
             )
         self.path = Path(path).absolute()
+        self.location = str(self.path)
         self.options = SigmaOptions.of(
             given.get("pipeline", ()),
             given.get("keyword-column", ()),
@@ -61,17 +58,6 @@ class SigmaRules(KeptRules):
         if self._known is None or self._known[0] != files:
             self._known = files, list(first_of_each(self._rules()))
         return self._known[1]
-
-    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
-        stored = [
-            StoredRule(rule.item, rule.where, number) for number, rule in enumerate(self.all()) if rule.item is not None
-        ]
-        return RuleSet(tuple(rule for rule in stored if ids is None or rule.id in ids), str(self.path), is_folder=True)
-
-    def change(
-        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
-    ) -> _R:
-        self._refuse()
 
     def _files(self) -> list[tuple[str, int, int]]:
         try:

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from asterism.discovery.editing.edited_documents import first_of_each, rules_in
-from asterism.discovery.editing.kept_rules import WRONG, KeptRules, Rule, with_shadows
-from asterism.discovery.editing.rule_set import Change, RuleSet
+from asterism.discovery.editing.kept_rules import WRONG, Rule, SeenRules, with_shadows
 from asterism.discovery.sources.compacted_topic import CompactedTopic, KafkaClient
 from asterism.discovery.sources.kafka_topic import configured_options, document_in, text_of_key
 from asterism.errors import PatternProcessorError, RuleSourceError
 
-_R = TypeVar("_R")
 
-
-class TopicRules(KeptRules):
-    """The rules in a compacted topic. Methods that change rules raise RuleSourceError."""
+class TopicRules(SeenRules):
+    """The rules in a compacted topic."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.topic, self._options = servers, topic, configured_options()
+        self.location = f"the topic {topic!r}"
 
     def all(self) -> list[Rule]:
         return with_shadows(first_of_each(self._rules()))
-
-    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
-        self._refuse()
-
-    def change(
-        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
-    ) -> _R:
-        self._refuse()
 
     def _rules(self) -> Iterator[Rule]:
         with closing(KafkaClient(self.servers, self._options)) as client:
