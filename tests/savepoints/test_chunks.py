@@ -44,6 +44,9 @@ class _State:
     def __init__(self) -> None:
         self.key, self.values = 0, dict[Any, Any]()
 
+    def exists(self) -> bool:
+        return self.key in self.values
+
     def get(self) -> Any:
         return self.values.get(self.key)
 
