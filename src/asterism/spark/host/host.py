@@ -101,18 +101,26 @@ class OperatorHost(StatefulProcessor):
         operator.open()
         return operator
 
+    @cached_property
+    def _seen(self) -> set[tuple[int, int]]:
+        """What this process has seen in the state of this operator of the query whose task runs."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        name = query, zlib.crc32(self._pickled)
+        if name not in _there and len(_there) >= _MAX_OPERATORS:
+            _there.clear()
+        return _there.setdefault(name, set())
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle_memory()
         self.handle, self._told = handle, None
         self.header = handle.getValueState("header", _HEADER)
         self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
-        self._seen = _seen_of(self._pickled)
         # Every checkpoint has this state, since Spark does not allow adding it later. Tasks open it only if it is used, which
         # saves some milliseconds.
         if self.bounded or TaskContext.get() is None:
             self.first = handle.getListState("first", CHUNKS)
 
-    _seen: set[tuple[int, int]]
     _told: Mapping[str, int] | None = None
     """The watermark that this task has told."""
 
@@ -303,15 +311,6 @@ class OperatorHost(StatefulProcessor):
         if timer != NO_TIMER:
             self.handle.registerTimer(timer)
         store.timer = timer
-
-
-def _seen_of(operator: bytes) -> set[tuple[int, int]]:
-    """What this process has seen in the state of an operator of the query whose task runs."""
-    context = TaskContext.get()
-    name = None if context is None else context.getLocalProperty("sql.streaming.queryId"), zlib.crc32(operator)
-    if name not in _there and len(_there) >= _MAX_OPERATORS:
-        _there.clear()
-    return _there.setdefault(name, set())
 
 
 class _SparkStore:
