@@ -101,7 +101,13 @@ def test_files_and_rows_become_the_same_chunks(
     maker = _PageMaker(writer, EVENT_TIME)
     host = _RestoringHost(EVENT_TIME, inline=True, maker=maker)
     timers, header, pages = [], _State(), _State()
-    host.header, host.pages, host.handle = header, pages, SimpleNamespace(registerTimer=timers.append)
+    handle: Any = SimpleNamespace(
+        registerTimer=timers.append,
+        getValueState=lambda *of: header,
+        getMapState=lambda *of: pages,
+        getListState=lambda *of: _State(),
+    )
+    host.init(handle)
     for group in range(KEY_GROUPS):
         header.key = pages.key = label(group)
         of_group = [row for row in chunks.to_pylist() if row[KEY_GROUP] == label(group)]
