@@ -77,6 +77,7 @@ from asterism.spark.session.checkpoints import RESTORED, SETS
 from asterism.spark.session.leases import FOLDER, leased
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, expect_session, settings
+from asterism.spark.session.unwrapping import explained
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -369,7 +370,8 @@ def _write_state(
     most = key_groups or max(operator.key_groups for operator in stored.operators)
     with settings(spark, {PARTITIONS: str(tasks), **_BATCHES_BY_SIZE}):
         query = start(spark, writer.start, key_groups=most, checkpoint=target.location, in_parts=True)
-    query.awaitTermination()
+    with explained(()):
+        query.awaitTermination()
 
 
 def _written_by(spark: SparkSession, operator: StoredOperator, key_groups: int | None) -> DataFrame:
