@@ -1,9 +1,10 @@
-"""Checkpoints and savepoints in HDFS: what is created, restored and rescaled there has the rows of a query on a local file system
-that was never stopped.
+"""Checkpoints and savepoints in HDFS: what is created, restored, rescaled and forgotten there has the rows of a query on a local
+file system that was never stopped.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +13,23 @@ from pyspark.sql import SparkSession
 
 from asterism import (
     create_savepoint,
+    forget_keys,
     read_savepoint,
+    remove_former_state,
     rescale_checkpoint,
     restore_savepoint,
     undo_change,
 )
+from asterism.errors import StateError
 from asterism.files.hadoop import HadoopFiles
+from asterism.savepoints.manifest import MANIFEST
+from asterism.spark.savepoints.folders import StoredFolder
 from tests.discovery.servers import NoServerError
 from tests.savepoints.test_savepoints_slow import Query, of_pattern, parts
+from tests.savepoints.test_writing_slow import FORGOTTEN, files_with, plain_files, with_name
 from tests.servers.hdfs import Hdfs
 
+__all__ = ["plain_files"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
@@ -81,3 +89,53 @@ def test_a_query_moves_within_hdfs(
         moved.write(number, parts()[number])
     moved.run("third", drain=True, from_savepoint=f"{hdfs}/savepoints/2")
     assert moved.rows() == whole.rows()
+
+
+@pytest.mark.usefixtures("plain_files")
+def test_what_is_forgotten_is_nowhere_in_hdfs(spark: SparkSession, tmp_path: Path, hdfs: str) -> None:
+    query = InHdfs(spark, tmp_path, of_pattern)
+    query.uri = f"{hdfs}/forgetting"
+    for number in (0, 1):
+        query.write(number, with_name(parts()[number]))
+    query.run("checkpoint", drain=False, key_groups=2)
+    checkpoint = f"{query.uri}/checkpoint"
+    folder = StoredFolder.of(spark, checkpoint)
+
+    def found(copy: str) -> list[str]:
+        folder.copy_to(StoredFolder.of(spark, str(tmp_path / copy)))
+        return files_with(FORGOTTEN, tmp_path / copy)
+
+    assert found("before")
+    changes = forget_keys(spark, checkpoint, [{"user": FORGOTTEN}])
+    assert changes.removed["keys"] == 1
+    assert found("meanwhile")
+    assert remove_former_state(spark, checkpoint) == changes.former_files
+    assert not found("after")
+    query.write(2, parts()[2])
+    query.run("checkpoint", drain=True)
+    users = {row.user for row in spark.read.parquet(str(tmp_path / "timed_out")).select("user").collect()}
+    assert len(users) > 5
+
+
+def test_a_damaged_savepoint_in_hdfs(spark: SparkSession, tmp_path: Path, hdfs: str) -> None:
+    """The checksum of a table is compared where its bytes are read, in a task; its length before."""
+    query = InHdfs(spark, tmp_path, of_pattern)
+    query.uri = f"{hdfs}/damaged"
+    query.write(0, parts()[0])
+    query.run("checkpoint", drain=False)
+    savepoint = f"{query.uri}/savepoint"
+    create_savepoint(spark, f"{query.uri}/checkpoint", savepoint)
+    folder = StoredFolder.of(spark, savepoint)
+    files = json.loads(folder.read(MANIFEST) or "")["files"]
+    [name, *_] = [name for name in files if name.startswith("keys/")]
+    with folder.files.open_input_file(f"{folder.path}/{name}") as file:
+        content = bytearray(file.readall())
+    content[len(content) // 3] ^= 255
+    with folder.files.open_output_stream(f"{folder.path}/{name}") as file:
+        file.write(bytes(content))
+    with pytest.raises(StateError, match=f"{name} has the CRC-32"):
+        restore_savepoint(spark, savepoint, f"{query.uri}/second")
+    with folder.files.open_output_stream(f"{folder.path}/{name}") as file:
+        file.write(bytes(content[:-1]))
+    with pytest.raises(StateError, match=f"{name} has {len(content) - 1:,} bytes"):
+        restore_savepoint(spark, savepoint, f"{query.uri}/second")
