@@ -196,7 +196,7 @@ def test_functions_of_others_are_compiled_as_usual(tmp_path: Path) -> None:
 from numba import njit
 from numba.core import event
 
-with event.install_listener("numba:compile", module._Refusal()):
+with event.install_listener("numba:compile", module._Compilation(module._refuse)):
     other = njit(lambda x: x + 1)
     assert other(1) == 2
     try:

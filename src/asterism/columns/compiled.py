@@ -183,7 +183,7 @@ class _EntryPoint:
         if _spent < SECONDS:
             with suppress(_NotCompiledError):
                 return self._first_call(arguments)
-        with event.install_listener("numba:compile", _Announcement()):
+        with event.install_listener("numba:compile", _Compilation(begin_compiling)):
             try:
                 result = self.compiled(*arguments)
             except OSError:  # of the cache, before the call
@@ -198,7 +198,7 @@ class _EntryPoint:
         :raises _NotCompiledError: it must be compiled
         """
         if self._is_cached:
-            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()), loading():
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Compilation(_refuse)), loading():
                 result = self.compiled(*arguments)
                 self._is_compiled = True
                 return result
@@ -215,7 +215,7 @@ def load_cached() -> None:
     for function in _entries:
         if isinstance(function.compiled, Dispatcher):
             cache: Any = function.compiled._cache  # type: ignore[attr-defined] # numba has no other way
-            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()):
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Compilation(_refuse)):
                 for signature, *_ in cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ():
                     function.compiled.compile(signature)
 
@@ -224,29 +224,22 @@ class _NotCompiledError(Exception):
     """There is no compiled code for these types, neither in the process nor in the cache."""
 
 
-class _Refusal(event.Listener):
-    """Refuses to compile our functions in this thread."""
+class _Compilation(event.Listener):
+    """Calls a function when this thread begins to compile one of our functions."""
 
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self.thread, self.begun = threading.get_ident(), begun
 
     def on_start(self, event: Any) -> None:
         if self.thread == threading.get_ident() and event.data["dispatcher"] in _compiled:
-            raise _NotCompiledError
+            self.begun()
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""
 
 
-class _Announcement(event.Listener):
-    """Tells the user that our functions are compiled."""
-
-    def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"] in _compiled:
-            begin_compiling()
-
-    def on_end(self, event: Any) -> None:
-        """Nothing to do."""
+def _refuse() -> None:
+    raise _NotCompiledError
 
 
 # ------------------------------------------------------------------------------------------------ in Python

@@ -23,6 +23,7 @@ MANY_IN_FILE = 2**26
 """The maximum size in bytes of files that are read as a whole."""
 MAX_NAME = 1_000
 _CHUNK = 2**24
+"""How much of a file is read at once, in bytes."""
 _THREADS = 8
 CHANGED = "a file of the savepoint has changed"
 _AGAIN = "create the savepoint again, or copy all of its files; after a change on purpose, remove its entry from the manifest"
@@ -115,14 +116,26 @@ def sums_in(files: fs.FileSystem, infos: Mapping[str, fs.FileInfo]) -> dict[str,
     :param infos: by names
     """
     with ThreadPoolExecutor(_THREADS) as threads:
-        return dict(zip(infos, threads.map(lambda info: _sum_in(files, info), infos.values()), strict=True))
+        return dict(zip(infos, threads.map(lambda info: sum_of(contents_of(files, info)), infos.values()), strict=True))
 
 
-def _sum_in(files: fs.FileSystem, info: fs.FileInfo) -> FileSum:
+def contents_of(files: fs.FileSystem, info: fs.FileInfo) -> Iterator[bytes]:
+    """A file in parts; a small one as a whole, so that a read that fails is repeated."""
     if info.size <= _CHUNK:
-        return FileSum.of(read_whole(files, info.path))
-    crc32 = size = 0
+        yield read_whole(files, info.path)
+        return
     with files.open_input_stream(info.path) as file:
         while content := file.read(_CHUNK):
-            crc32, size = zlib.crc32(content, crc32), size + len(content)
+            yield content
+
+
+def sum_of(contents: Iterable[bytes]) -> FileSum:
+    """The size and checksum of a file that is read in parts.
+
+    >>> sum_of([b"car", b"ts"]) == FileSum.of(b"carts")
+    True
+    """
+    crc32 = size = 0
+    for content in contents:
+        crc32, size = zlib.crc32(content, crc32), size + len(content)
     return FileSum(size, crc32)

@@ -24,3 +24,5 @@ RESULTS = "output string, chunk binary, metrics map<string, bigint>, gauges map<
 CONTROL = "(control)"
 """Name of the control source among the inputs. An input of an operator cannot have this name."""
 END_OF_INPUT, BEGIN_OF_RUN = b"end of input", b"begin of run"
+QUERY_ID = "sql.streaming.queryId"
+"""The local property of Spark's jobs and tasks with the id of their query."""

@@ -344,13 +344,6 @@ def add(
         sys.exit(1)
 
 
-def stored_in(kept: KeptRules) -> list[Rule]:
-    """The rules of a place; none of a file that `add` will create."""
-    from asterism.discovery.editing.edited_documents import FileRules
-
-    return [] if isinstance(kept, FileRules) and not kept.path.exists() else kept.all()
-
-
 def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.editing.kept_rules import twice_text

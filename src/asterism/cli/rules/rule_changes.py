@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.common.terminal import Duration, errors_explained, table_option
-from asterism.cli.rules.commands import RuleFile, additions_in, at_source, query_store, rules_of, stored_in
+from asterism.cli.rules.commands import RuleFile, additions_in, at_source, query_store, rules_of
 from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.comparing import RuleDifference
-    from asterism.discovery.editing.kept_rules import Rule
+    from asterism.discovery.editing.kept_rules import KeptRules, Rule
     from asterism.discovery.editing.rule_set import Addition
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
@@ -38,6 +38,13 @@ def _rules_in(place: str, table: str) -> list[Rule]:
         if retained:
             return list(rules_in_set(retained[-1], place))
     return rules_of(place, table).all()
+
+
+def _stored_in(kept: KeptRules) -> list[Rule]:
+    """The rules of a place; none of a file that `apply` will create."""
+    from asterism.discovery.editing.edited_documents import FileRules
+
+    return [] if isinstance(kept, FileRules) and not kept.path.exists() else kept.all()
 
 
 @click.command()
@@ -94,7 +101,7 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         if additions is None:
             sys.exit(1)
         kept = rules_of(source, table)
-        changes = differences(stored_in(kept), rules_of(files, table).all())
+        changes = differences(_stored_in(kept), rules_of(files, table).all())
         # A template is replaced with all its rows.
         replaced = {addition.slot for addition in additions}
         stay = (

@@ -21,7 +21,7 @@ ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 
 _LANGUAGES = ("sigma", "eql")
 """The fields with a rule in a language that has no versions."""
-_OF_A_VERSION = frozenset({"enabled", "shadow", "adopt", "timestamp"})
+_OF_A_VERSION = frozenset({"version", "enabled", "shadow", "adopt", "timestamp"})
 """The fields that the next version does not get."""
 
 _R = TypeVar("_R")
@@ -161,20 +161,20 @@ def with_next_versions(additions: Sequence[Addition], stored: Iterable[ItemInSlo
 
 def _with_next_version(addition: Addition, last: Mapping[str, Any] | None) -> Addition:
     assert addition.processor is not None
-    item, version = addition.item, 1
+    version, beside = 1, dict[str, Any]()
     if last is not None:
-        language = next((name for name in _LANGUAGES if name in last and name in item), None)
-        same = language is not None and last[language] == item[language]
+        language = next((name for name in _LANGUAGES if name in last and name in addition.item), None)
+        same = language is not None and last[language] == addition.item[language]
         if not same:
             with suppress(AsterismError):
                 there = PatternProcessor.from_dict(without_flag(last)[0])
                 same = there.has_definition_of(replace(addition.processor, version=there.version))
         version = last["version"] if same else last["version"] + 1
         if language is not None:
-            own = _OF_A_VERSION - {"timestamp"} if same else _OF_A_VERSION
-            item = {name: value for name, value in last.items() if name not in own and value is not None} | {**item}
-    item = {**item, "version": version}
-    if set(item) == {*addition.item, "version"}:
+            others = {*addition.item, *(_OF_A_VERSION - {"timestamp"} if same else _OF_A_VERSION)}
+            beside = {name: value for name, value in last.items() if name not in others and value is not None}
+    item = {**beside, **addition.item, "version": version}
+    if not beside:
         return Addition(item, replace(addition.processor, version=version))
     return Addition(item, PatternProcessor.from_dict(without_flag(item)[0]))
 

@@ -21,7 +21,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from asterism.operators.state.page_numbers import HEADER, PageKind
-from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark import BEGIN_OF_RUN, CHUNKS, CONTROL, END_OF_INPUT, QUERY_ID
 from asterism.spark.host.partitioning import group_of
 from asterism.spark.host.versions import StatefulProcessor
 from asterism.spark.session.worker import receive_at_once, settle_memory
@@ -105,7 +105,7 @@ class OperatorHost(StatefulProcessor):
     def _seen(self) -> set[tuple[int, int]]:
         """What this process has seen in the state of this operator of the query whose task runs."""
         context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
         name = query, zlib.crc32(self._pickled)
         if name not in _there and len(_there) >= _MAX_OPERATORS:
             _there.clear()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from asterism.files.file_systems import opened, read_text, read_whole, replace_whole
-from asterism.savepoints.file_sums import FileSum, FileSums, check_missing, check_sum, files_below
+from asterism.savepoints.file_sums import FileSums, check_missing, check_sum, contents_of, files_below, sum_of
 from asterism.spark.session.settings import hadoop_settings, resolved
-
-_CHUNK = 2**24
-"""How much of a file is copied at once, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +78,9 @@ class StoredFolder:
         for below, info in infos.items():
             parent, _, name = f"{other.path}/{below}".rpartition("/")
             other.files.create_dir(parent, recursive=True)
-            size = crc32 = 0
             with other.files.open_output_stream(f"{parent}/{name}") as file:
-                for content in self._contents(info):
-                    file.write(content)
-                    size, crc32 = size + len(content), zlib.crc32(content, crc32)
-            check_sum(sums or {}, below, FileSum(size, crc32), self.location)
-
-    def _contents(self, info: fs.FileInfo) -> Iterator[bytes]:
-        if info.size <= _CHUNK:
-            yield read_whole(self.files, info.path)
-            return
-        with self.files.open_input_stream(info.path) as source:
-            while content := source.read(_CHUNK):
-                yield content
+                copied = sum_of(_written(file, contents_of(self.files, info)))
+            check_sum(sums or {}, below, copied, self.location)
 
     def texts(self) -> Iterator[str]:
         """The contents of all files below this folder; what is not text is replaced."""
@@ -110,3 +96,10 @@ class StoredFolder:
     def delete_file(self, name: str) -> None:
         if self.files.get_file_info(f"{self.path}/{name}").type is fs.FileType.File:
             self.files.delete_file(f"{self.path}/{name}")
+
+
+def _written(file: Any, contents: Iterable[bytes]) -> Iterator[bytes]:
+    """The same contents, of which each was written."""
+    for content in contents:
+        file.write(content)
+        yield content

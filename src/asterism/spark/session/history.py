@@ -23,13 +23,13 @@ from pyspark.sql.utils import is_remote
 
 from asterism.errors import StateError
 from asterism.files.file_systems import opened, read_whole, replace_whole
+from asterism.spark import QUERY_ID
 from asterism.spark.session.checkpoints import READING_HISTORY, RESTORED, SETS, begins_with_history
 from asterism.spark.session.settings import hadoop_settings, settings
 from asterism.streams.run_options import QueryHistory
 
 FOLDER = "asterism_history"
 """The folder of a checkpoint with the state after its history, until its first micro-batch is complete."""
-_QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,12 @@ def _as_query(spark: SparkSession, query_id: str) -> Iterator[None]:
         yield
         return
     context = spark.sparkContext
-    before = context.getLocalProperty(_QUERY_ID)
-    context.setLocalProperty(_QUERY_ID, query_id)
+    before = context.getLocalProperty(QUERY_ID)
+    context.setLocalProperty(QUERY_ID, query_id)
     try:
         yield
     finally:
-        context.setLocalProperty(_QUERY_ID, before)  # type: ignore[arg-type] # None removes it
+        context.setLocalProperty(QUERY_ID, before)  # type: ignore[arg-type] # None removes it
 
 
 _COUNTS = [("metrics", "map<string, bigint>"), ("gauges", "map<string, double>")]
