@@ -143,7 +143,7 @@ class Scope:
                     copied.set(key, [visit(item) if isinstance(item, exp.Expr) else item for item in value])
             return copied
 
-        return visit(with_optional_columns(tree.copy(), self.schema) if OPTIONAL in text else tree)
+        return visit(with_optional_columns(tree, self.schema, text))
 
     def _split(self, column: exp.Column) -> tuple[str, list[exp.Expr]]:
         """Split a dotted name into (stage or empty, column and fields)."""
@@ -306,10 +306,9 @@ def optional_column(column: exp.Column, schema: pa.Schema) -> exp.Expr | None:
     ``user.name``, or the field ``name`` of the column ``user``, or else NULL. None: *column* is not optional.
 
     >>> rows = pa.schema({"user": pa.struct({"name": "string"})})
-    >>> [optional_column(exp.column(name, quoted=True), rows) for name in ("?user.name", "?user.id", "user")]
-    [Column(
-      this=Identifier(this=name, quoted=True),
-      table=Identifier(this=user, quoted=True)), Null(), None]
+    >>> chosen = [optional_column(exp.column(name, quoted=True), rows) for name in ("?user.name", "?user.id", "user")]
+    >>> [column and column.sql() for column in chosen]
+    ['"user"."name"', 'NULL', None]
     """
     *stages, last = column.parts
     if isinstance(last, exp.Star) or not last.name.startswith(OPTIONAL) or last.name in schema.names:
@@ -327,9 +326,11 @@ def optional_column(column: exp.Column, schema: pa.Schema) -> exp.Expr | None:
     return named
 
 
-def with_optional_columns(tree: exp.Expr, schema: pa.Schema) -> exp.Expr:
-    """The *tree* with what its optional columns mean. It is changed."""
-    holder = exp.Paren(this=tree)
+def with_optional_columns(tree: exp.Expr, schema: pa.Schema, text: str) -> exp.Expr:
+    """The *tree* of a *text*, or a copy of it with what its optional columns mean."""
+    if OPTIONAL not in text:
+        return tree
+    holder = exp.Paren(this=tree.copy())
     for column in list(holder.find_all(exp.Column)):
         chosen = optional_column(column, schema)
         if chosen is None:

@@ -289,7 +289,7 @@ class Resolver:
         return replace(source, text=text)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        tree = with_optional_columns(parsed(source, self._names.of_keys()), self._scope_of_input.schema)
+        tree = with_optional_columns(parsed(source, self._names.of_keys()), self._scope_of_input.schema, source.text)
         for node in tree.walk():
             call = call_of(node, source.text, _VOCABULARY)
             if call is not None:
@@ -303,7 +303,8 @@ class Resolver:
 
     def _resolved(self, source: ExpressionText, names: Names, *, final_allowed: bool) -> ResolvedExpression:
         with located(self._clause, source):
-            holder = exp.Paren(this=with_optional_columns(parsed(source, names), self._scope_of_input.schema))
+            tree = with_optional_columns(parsed(source, names), self._scope_of_input.schema, source.text)
+            holder = exp.Paren(this=tree)
             calls: dict[int, Call] = {}
 
             def is_leaf(node: exp.Expr) -> bool:
