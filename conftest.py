@@ -149,6 +149,7 @@ def connectors() -> list[Path]:
         return []
 
 
+@cache
 def is_for_the_first_process(file: Path) -> bool:
     """Also the tests with a broker of Kafka, which would otherwise be started in two processes."""
     return shares_the_session(file) or any(text in _text_of(file) for text in ("broker: Broker", 'value("broker")'))

@@ -31,9 +31,14 @@ def loading() -> Iterator[None]:
             gc.enable()
 
 
+def at_terminal() -> bool:
+    """Whether standard error is a terminal. A process without one, such as a service of Windows, has no standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def say_compiling() -> None:
     """Say on standard error that code is compiled, if a person reads it: at a terminal or in a notebook."""
-    if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+    if at_terminal() or (sys.stderr is not None and "ipykernel" in sys.modules):
         sys.stderr.write(COMPILING + "\n")
 
 

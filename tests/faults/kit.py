@@ -6,6 +6,7 @@ import builtins
 import errno
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ class Faults:
         self.count = self.first = self.many = 0
         self.code: int | None = None
         self.hit = False
+        self.spared: frozenset[int] = frozenset()
 
     def arm(self, first: int, many: int = 1, code: int | None = EIO) -> None:
         """From now on the calls *first* to *first* + *many* - 1 fail. *code* None: they kill the process."""
@@ -45,14 +47,16 @@ class Faults:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        first, self.first = self.first, 0
+        """No call of this thread fails, and it is not counted; those of other threads still are."""
+        before = self.spared
+        self.spared = before | {threading.get_ident()}
         try:
             yield
         finally:
-            self.first = first
+            self.spared = before
 
     def call(self, path: Any) -> None:
-        if not self.first or not self.is_mine(path):
+        if not self.first or threading.get_ident() in self.spared or not self.is_mine(path):
             return
         self.count += 1
         if self.first <= self.count < self.first + self.many:

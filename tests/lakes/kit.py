@@ -25,10 +25,6 @@ def sink_of(lake: str, table: str, **options: Any) -> DeltaSink | IcebergSink:
     return DeltaSink(table, **options) if lake == "delta" else IcebergSink(table, **options)
 
 
-def format_of(lake: str) -> str:
-    return lake
-
-
 @contextmanager
 def as_query(spark: SparkSession, query: str) -> Iterator[None]:
     """As if the sinks were called by this query."""

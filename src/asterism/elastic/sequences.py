@@ -115,7 +115,7 @@ class SequenceClause:
     definitions: dict[str, str]
     events: Sequence[Sequence[str]]
     maxspan: timedelta | None
-    copies: Sequence[Sequence[str]] = ()
+    copies: Sequence[tuple[str, ...]] = ()
     skip: str = "SKIP TO NEXT ROW"
 
     def text(self, time: str | None, measures: Sequence[str] = (), rows: str = "ONE ROW PER MATCH") -> str:
@@ -229,7 +229,7 @@ class _SequenceWriter:
         if len(self.steps) > 1:
             pattern = f"{self._variable('s1_0', [self.steps[0].with_keys], [])} {self._rest(1, 0)}"
         else:
-            pattern = self._ending("s1_0", self.steps[0])
+            pattern = self._ending("s1_0")
         if leading:
             lead = self._variable("lead", [], leading)
             if trailing:
@@ -237,8 +237,10 @@ class _SequenceWriter:
                 lead = f"({BEFORE} | {lead})"
             pattern = f"{{- {lead}* -}} {pattern}"
         if trailing:
-            near = f" AND {quoted_name(self.time)} <= {self._later(f'LAST({BEFORE}', ')')}" if leading else ""
-            self.definitions["absent"] = f"({_any_of(trailing)}){near}" if leading else _any_of(trailing)
+            absent = _any_of(trailing)
+            if leading:
+                absent = f"({absent}) AND {self._soon_after(f'LAST({BEFORE}.{quoted_name(self.time)})')}"
+            self.definitions["absent"] = absent
             self.definitions["gap"] = "TRUE"
         copies = self.kinds if self._are_copied else ()
         skip = "NO SKIP" if leading else "SKIP TO NEXT ROW"
@@ -284,7 +286,7 @@ class _SequenceWriter:
         unwanted = [*self.absent.get(own, []), *self.until]
         ways = []
         if is_last:
-            ways.append(self._ending(f"s{own + 1}_{later}", event))
+            ways.append(self._ending(f"s{own + 1}_{later}"))
         else:
             if event.condition != other.condition:
                 taken = self._variable(f"s{own + 1}_{later}", [event.with_keys], [other.condition])
@@ -298,9 +300,9 @@ class _SequenceWriter:
         waits = self._variable(f"w{own}_{later}", [], [event.condition, other.condition, *unwanted])
         return f"{{- {waits}* -}} " + (ways[0] if len(ways) == 1 else f"({' | '.join(ways)})")
 
-    def _ending(self, name: str, event: _SequenceEvent) -> str:
+    def _ending(self, name: str) -> str:
         """The pattern from the last event on."""
-        wanted = [event.with_keys, *self._first_row()]
+        wanted = [self.steps[-1].with_keys, *self._first_row()]
         if len(self.steps) not in self.absent:
             return self._variable(name, wanted, [])
         gap = "{- gap*? -} [^absent]"
@@ -318,14 +320,13 @@ class _SequenceWriter:
         before = f"PREV(FIRST({time}))"
         conditions = [f"{before} IS NULL OR {before} < {time} - {_interval(self.sequence.maxspan)}"]
         if len(self.steps) in self.absent:  # WITHIN is longer
-            conditions.append(f"{time} <= {self._later('FIRST(', ')')}")
+            conditions.append(self._soon_after(f"FIRST({time})"))
         return conditions
 
-    def _later(self, before: str, after: str) -> str:
-        """The time of a row, between *before* and *after*, and maxspan."""
+    def _soon_after(self, time: str) -> str:
+        """That a row is at most maxspan after *time*."""
         assert self.sequence.maxspan is not None
-        separator = "" if before.endswith("(") else "."
-        return f"{before}{separator}{quoted_name(self.time)}{after} + {_interval(self.sequence.maxspan)}"
+        return f"{quoted_name(self.time)} <= {time} + {_interval(self.sequence.maxspan)}"
 
     def _variable(self, name: str, wanted: Sequence[str], unwanted: Sequence[str]) -> str:
         """Define a variable: a row like all of *wanted* and none of *unwanted*."""

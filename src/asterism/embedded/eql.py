@@ -112,10 +112,11 @@ def _samples(table: pa.Table, plan: SamplePlan) -> pa.Table:
     return events.add_column(0, SAMPLE, pa.array(numbers, pa.int64())).add_column(1, EVENT, places)
 
 
-def _copied(rows: pa.Table, copies: Sequence[Sequence[str]], time: str) -> pa.Table:
+def _copied(rows: pa.Table, copies: Sequence[tuple[str, ...]], time: str) -> pa.Table:
     """See :data:`~asterism.elastic.sequences.COPY`."""
     no_columns_of_copies(rows.column_names)
-    parts, evaluated = [], [_evaluated(rows, keys) for keys in copies]
+    values_of = {keys: _evaluated(rows, keys) for keys in dict.fromkeys(copies)}  # several runs may have the same keys
+    parts, evaluated = [], [values_of[keys] for keys in copies]
     forms = [form_of_keys([values.type for values in position]) for position in zip(*evaluated, strict=True)]
     for number, keys in enumerate(evaluated):
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))

@@ -328,7 +328,7 @@ def optional_column(column: exp.Column, schema: pa.Schema) -> exp.Expr | None:
 
 def with_optional_columns(tree: exp.Expr, schema: pa.Schema, text: str) -> exp.Expr:
     """The *tree* of a *text*, or a copy of it with what its optional columns mean."""
-    if OPTIONAL not in text:
+    if OPTIONAL not in text or not any(column.name.startswith(OPTIONAL) for column in tree.find_all(exp.Column)):
         return tree
     holder = exp.Paren(this=tree.copy())
     for column in list(holder.find_all(exp.Column)):

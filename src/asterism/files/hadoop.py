@@ -371,13 +371,14 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # Arrow has no ty
             system.mkdirs(at)
 
     def delete_file(self, path: str) -> None:
-        with self._calls(path) as (_, system, at):
-            if not system.delete(at, False):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._delete(path, recursive=False)
 
     def delete_dir(self, path: str) -> None:
+        self._delete(path, recursive=True)
+
+    def _delete(self, path: str, *, recursive: bool) -> None:
         with self._calls(path) as (_, system, at):
-            if not system.delete(at, True):
+            if not system.delete(at, recursive):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:

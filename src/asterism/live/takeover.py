@@ -150,8 +150,8 @@ def restore_live_savepoint(
         )
     files = dict(files_below(local, str(source)))
     check_missing(manifest.files, files, str(source))
-    with_crc32 = {name for name, each in manifest.files.items() if each.crc32 is not None}
-    for name, actual in sums_in(local, {name: files[name] for name in with_crc32}).items():
+    with_crc32 = {name: files[name] for name, each in manifest.files.items() if each.crc32 is not None}
+    for name, actual in sums_in(local, with_crc32).items():
         check_sum(manifest.files, name, actual, str(source))
     has_seam = (source / SEAM).is_file()
     seam = StoredSeam.from_json(_text(source / SEAM, MAX_SIZE), str(source)) if has_seam else StoredSeam()

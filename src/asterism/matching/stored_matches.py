@@ -48,10 +48,17 @@ def described_pattern(pattern: BoundPattern, identity: Callable[[Any], str]) -> 
         **described_edges(pattern.nfa),
         "bits": pattern.texts_of_bits(identity),
         "computed": pattern.computed_texts,
+        **described_memory(pattern),
+        "relevant_only": pattern.relevant_only,
+    }
+
+
+def described_memory(pattern: BoundPattern) -> dict[str, Any]:
+    """What keys remember beside partial matches, as in :func:`described_pattern`."""
+    return {
         "previous": pattern.remembers_events,
         "absences": [absence.stage for absence in pattern.nfa.absences],
         "counts_keys": pattern.counts_keys,
-        "relevant_only": pattern.relevant_only,
     }
 
 
@@ -59,7 +66,7 @@ def lowest_state(described: Mapping[str, Any] | None) -> int:
     """The lowest number in the place of the state of a partial match: rows of what a key remembers have negative ones
     (:mod:`asterism.matching.key_memory`).
 
-    :param described: of :func:`described_pattern`; None: an earlier release has described less, so any number that it can have
+    :param described: of :func:`described_memory`; None: an earlier release has described less, so any number that it can have
     """
     if described is None:
         return -(2**31)

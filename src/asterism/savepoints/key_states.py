@@ -253,11 +253,14 @@ class JoinedBuffer(NamedTuple):
 
     :ivar nodes: with numbers among all of them
     :ivar events, sizes: how many events and nodes each key has
+    :ivar event_at, node_at: the numbers of the first ones
     """
 
     nodes: Ints
     events: Ints
     sizes: Ints
+    event_at: Ints
+    node_at: Ints
 
     @classmethod
     def of(cls, state: State, stages: int) -> JoinedBuffer:
@@ -269,9 +272,10 @@ class JoinedBuffer(NamedTuple):
         nodes, owners = numbers_in(state[NODES])
         events, sizes = sizes_of(state[EVENTS]), sizes_of(state[NODES])
         check_nodes(nodes, owners, events, sizes, stages)
-        nodes[:, 0] += offsets_of(events)[:-1][owners]
-        nodes[:, 2] += np.where(nodes[:, 2] >= 0, offsets_of(sizes)[:-1][owners], 0)
-        return cls(nodes, events, sizes)
+        event_at, node_at = offsets_of(events)[:-1], offsets_of(sizes)[:-1]
+        nodes[:, 0] += event_at[owners]
+        nodes[:, 2] += np.where(nodes[:, 2] >= 0, node_at[owners], 0)
+        return cls(nodes, events, sizes, event_at, node_at)
 
     def refer(self, rows: Ints, owners: Ints, *, waiting: bool) -> None:
         """Make numbers of the places in rows of a first event, a last node, and a state.
@@ -282,8 +286,8 @@ class JoinedBuffer(NamedTuple):
         """
         check_matches(rows, owners, self.events, self.sizes, waiting=waiting)
         refers = rows[:, 1] >= 0
-        rows[refers, 0] += offsets_of(self.events)[:-1][owners[refers]]
-        rows[refers, 1] += offsets_of(self.sizes)[:-1][owners[refers]]
+        rows[refers, 0] += self.event_at[owners[refers]]
+        rows[refers, 1] += self.node_at[owners[refers]]
 
 
 def places_of(owners: Ints, count: int) -> Ints:

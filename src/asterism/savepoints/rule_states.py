@@ -57,7 +57,7 @@ _TIMER = pa.schema([("rule", pa.int64()), ("time", pa.int64())])
 _SUPPRESSED = pa.schema([*_RULE, ("last", pa.int64()), ("suppressed", pa.int64()), ("deadline", pa.int64())])
 _INTERNAL = ("key", "time", "position")
 """The columns of the rows of a clause beside those of events: the last words of their names."""
-_CLAUSES = 1_000
+_CLAUSES, _RULES = 1_000, 10_000
 _ANY_STAGE = 2**31
 """Each rule has stages of its own, so a node is compared with those of the rules whose rows lead to it."""
 
@@ -272,15 +272,15 @@ class RuleStates(KeyStates):
         """
         stages, lowest, states = (np.zeros(len(names), np.int64) for _ in range(3))
         of_node, state = rows[:, 1], rows[:, 2]
+        remember = set(rule[state < 0].tolist()) if partial else set()
         for number in np.unique(rule).tolist():
             text = self.rules.texts.get(names[number], "")
             automaton = automaton_of(text, self._semantics) if text else None
             if automaton is None:  # no rule that is in force, so no state either
                 continue
             stages[number], states[number] = len(automaton["stages"]), len(automaton["states"])
-            if partial and (state[rule == number] < 0).any():
-                types = {name: type_of(kind) for name, kind in self.rules.udfs.items()}
-                lowest[number] = lowest_state(memory_of(self.definition, text, types))
+            if number in remember:
+                lowest[number] = _lowest_state(self.definition.to_bytes(), text, tuple(self.rules.udfs.items()))
         if partial:
             check_within("state", state, lowest[rule], states[rule])
         check_within("stage", nodes[:, 1], -1, _stages_of_nodes(nodes, of_node, stages[rule]))
@@ -379,6 +379,12 @@ def _numbered(rows: pa.Table) -> tuple[list[RuleName], Ints]:
     codes, count = group_codes(rules)
     distinct = rules.take(pa.array(first_rows(codes, count)))
     return list(zip(*(column.to_pylist() for column in distinct.columns), strict=True)), codes
+
+
+@lru_cache(maxsize=_RULES)
+def _lowest_state(definition: bytes, text: str, udfs: tuple[tuple[str, str], ...]) -> int:
+    types = {name: type_of(kind) for name, kind in udfs}
+    return lowest_state(memory_of(StateDefinition.from_bytes(definition), text, types))
 
 
 @lru_cache(maxsize=_CLAUSES)

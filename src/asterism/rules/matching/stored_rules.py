@@ -15,7 +15,7 @@ from asterism.errors import AsterismError
 from asterism.expressions.routines.user_functions import declared
 from asterism.matching.page import Page
 from asterism.matching.spec import PROCESSING_TIME
-from asterism.matching.stored_matches import described_automaton, matches_schema, partial_matches
+from asterism.matching.stored_matches import described_automaton, described_memory, matches_schema, partial_matches
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.state_definition import UNKNOWN_COLUMNS, StateDefinition
 from asterism.operators.stored_state import RULE_KEY, rule_keys
@@ -96,15 +96,11 @@ def clause_definition(
 
 
 def memory_of(definition: StateDefinition, text: str, udfs: Mapping[str, pa.DataType]) -> dict[str, Any] | None:
-    """What keys remember beside the partial matches of a processor, as in :func:`described_pattern`; None: it uses what only the
+    """What keys remember beside the partial matches of a processor, by :func:`described_memory`; None: it uses what only the
     program registers.
     """
     bound = _bound(definition, text, udfs)
-    if not isinstance(bound, BoundPatternProcessor):
-        return None
-    pattern = bound.pattern
-    absences = [absence.stage for absence in pattern.nfa.absences]
-    return {"previous": pattern.remembers_events, "absences": absences, "counts_keys": pattern.counts_keys}
+    return described_memory(bound.pattern) if isinstance(bound, BoundPatternProcessor) else None
 
 
 def _bound(definition: StateDefinition, text: str, udfs: Mapping[str, pa.DataType] | None) -> BoundProcessor | None:

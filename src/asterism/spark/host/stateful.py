@@ -512,9 +512,9 @@ def _registered(spark: SparkSession, source: type[DataSource], use: Use | None =
         source = renamed(source, f"{source.name()}_{uuid4().hex}")
     name = source.name()
     known = _sources.setdefault(spark, WeakSet())
+    if source in known and not is_remote():
+        return source  # Spark would log a warning
     for number in itertools.count(2):
-        if source in known and not is_remote():
-            break  # Spark would log a warning
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:

@@ -198,17 +198,16 @@ def _sums(spark: SparkSession, folder: StoredFolder, manifest: Manifest) -> dict
     of_upstream = [f"{operator.folder}/{name}" for operator in manifest.upstream for name in operator.counts]
     tables = [*manifest.counts, *of_upstream]
     of_tables = {name: info for name, info in infos.items() if name.rpartition("/")[0] in tables}
-    by_file: dict[str, list[str]] = {}
-    for name in of_tables:
-        by_file.setdefault(name.rpartition("/")[2], []).append(name)
     sums = {name: FileSum(info.size) for name, info in of_tables.items() if info.size > MANY_IN_FILE}
     if of_tables:
         files = spark.read.format("binaryFile").load([f"{folder.location}/{name}" for name in tables])
         small = files.where(F.col("length") <= MANY_IN_FILE)
         for path, crc32 in small.select("path", F.crc32("content")).collect():
-            for name in by_file.get(path.rpartition("/")[2], ()):
-                if path.endswith(of_tables[name].path.lstrip("/")):
-                    sums[name] = FileSum(of_tables[name].size, crc32)
+            parts = path.split("/")  # operator-1/keys/part-..., or keys/part-...
+            ends = ["/".join(parts[-length:]) for length in (3, 2)]
+            name = next((end for end in ends if end in of_tables), None)
+            if name is not None:
+                sums[name] = FileSum(of_tables[name].size, crc32)
     return sums | sums_in(folder.files, {name: info for name, info in infos.items() if name not in sums})
 
 

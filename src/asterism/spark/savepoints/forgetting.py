@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from asterism.arguments import expect_string
 from asterism.errors import StateError
+from asterism.savepoints.manifest import SOURCES
 from asterism.spark.savepoints.contents import SavepointChanges
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.rescaling import in_place
@@ -19,7 +20,7 @@ from asterism.spark.session.history import FOLDER as HISTORY
 from asterism.spark.session.leases import leased, runs_here
 from asterism.spark.session.settings import expect_session
 
-_OF_SPARK = (HISTORY, "commits", "metadata", "offsets", "sources", "state")
+_OF_SPARK = (HISTORY, "commits", "metadata", "offsets", SOURCES, "state")
 _OF_CHANGES = ("rescaled-", "forgotten-", "changed-")
 
 

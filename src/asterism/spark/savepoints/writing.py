@@ -39,7 +39,7 @@ from asterism.savepoints.key_groups import (
 from asterism.savepoints.key_groups import STATE as STATE_COLUMN
 from asterism.savepoints.key_states import KeyStates
 from asterism.savepoints.kinds import key_states
-from asterism.savepoints.manifest import ROWS, Manifest, folder_of_broadcast, folder_of_waiting
+from asterism.savepoints.manifest import ROWS, SOURCES, Manifest, folder_of_broadcast, folder_of_waiting
 from asterism.savepoints.plain_types import plain_schema, plain_type
 from asterism.savepoints.rule_sets import RuleSets
 from asterism.savepoints.trimming import DroppedMatches, without_partial_matches
@@ -291,7 +291,7 @@ class SavepointWriter:
                 _mentions(spark, places[number], counts, sought),
             )
         position = manifest.position
-        logs = [position.offsets, position.commit, position.planned or "", *(folder / "sources").texts()]
+        logs = [position.offsets, position.commit, position.planned or "", *(folder / SOURCES).texts()]
         found = texts_that_contain(logs, sought)
         manifest = replace(manifest, created=datetime.now(UTC).isoformat(timespec="seconds"))
         return manifest, SavepointChanges.of_operators(changes, {"positions of sources": found} if found else {})

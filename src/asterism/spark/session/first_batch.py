@@ -9,6 +9,8 @@ from contextlib import suppress
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from asterism.loading import at_terminal
+
 _LONG = 5
 """Seconds without a micro-batch, after which this is said."""
 _BETWEEN = 15
@@ -17,7 +19,7 @@ _BETWEEN = 15
 
 def show_first_batch(query: StreamingQuery) -> None:
     """Say on standard error, if that is a terminal, that the first micro-batch of a query is running, and for how long."""
-    if sys.stderr.isatty():
+    if at_terminal():
         threading.Thread(target=_show, args=(query,), name="asterism first micro-batch", daemon=True).start()
 
 
