@@ -91,7 +91,9 @@ def in_order(table: pa.Table) -> list[str]:
 def test_only_columns_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[str]] = []
     whole = LazyTable.batches
-    monkeypatch.setattr(LazyTable, "batches", lambda self, names: read.append(sorted(names)) or whole(self, names))
+    monkeypatch.setattr(
+        LazyTable, "batches", lambda self, names, *rest: read.append(sorted(names)) or whole(self, names, *rest)
+    )
     found = CEP.pattern(KeyedStream(parquet_file(tmp_path), key="symbol", time="ts"), two())
     assert rows_of(found.select("y.volume AS v")) == [("b", 4), ("b", 6)]
     assert read == [["price", "symbol", "ts", "volume"]]

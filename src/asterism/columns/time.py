@@ -129,8 +129,8 @@ class TimeColumn:
         if of > 1:  # Spark has microseconds: round down, also before 1970
             cut = pc.divide(count, of)
             count = pc.subtract(cut, pc.less(pc.subtract(count, pc.multiply(cut, of)), 0).cast(pa.int64()))
-        limit = FAR // max(each, 1)
-        outside = pc.fill_null(pc.or_(pc.greater(count, limit), pc.less(count, -limit)), False)
+        first, last = self._range(each)
+        outside = pc.fill_null(pc.or_(pc.greater(count, last), pc.less(count, first)), False)
         if pc.any(outside).as_py():
             if not lenient:
                 raise InvalidEventError(
@@ -138,6 +138,18 @@ class TimeColumn:
                 )
             count = pc.if_else(outside, None, count)
         return count if each <= 1 else pc.multiply(count, each)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The first and the last value of a column of integers."""
+        first, last = self._range(self._nanos // 1000)
+        of = max(1000 // self._nanos, 1)
+        return max(first * of, -(2**63)), min(last * of + of - 1, 2**63 - 1)
+
+    def _range(self, each: int) -> tuple[int, int]:
+        """In units of so many microseconds; 0: of one."""
+        limit = FAR // max(each, 1)
+        return -limit, limit
 
     def of_events(self, events: pa.Table, *, lenient: bool, what: str, detail: str, hint: str) -> pa.ChunkedArray:
         """The column TIME of events.

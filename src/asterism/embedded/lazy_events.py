@@ -6,8 +6,8 @@ are large. Everything else is read when the stream is made. See docs/decisions/0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from asterism.columns.event_files import TIMESTAMPS, as_in_spark, files_of, parts_of_file, types_of_file
+from asterism.embedded.databases import database_of_files, is_read_alike
 from asterism.embedded.memory import memory_of_tables
+from asterism.embedded.source_filters import SourceFilter
 from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.expressions.types import quoted_name
 
@@ -24,8 +26,8 @@ _ROWS = 2**17
 """The number of rows of a batch."""
 _COMPRESSION = 8
 """How much larger a file is that was compressed, about."""
-Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-"""Reads some of the columns."""
+Batches = Callable[[Sequence[str], SourceFilter | None], Iterable[pa.RecordBatch]]
+"""Reads some of the columns: of all rows, or at least of those that a filter keeps."""
 
 
 class LazyTable:
@@ -72,9 +74,10 @@ class LazyTable:
     def column(self, name: str) -> pa.ChunkedArray:
         return self.select([name]).column(0)
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], only: SourceFilter | None = None) -> Iterator[pa.RecordBatch]:
         """Some columns, batch by batch.
 
+        :param only: of the rows that the filter does not keep, none need be read
         :raises StreamDefinitionError: reading fails
         """
         stored = [name for name in self.column_names if name not in self._computed]
@@ -82,7 +85,7 @@ class LazyTable:
         read = stored if any(name in self._computed for name in names) else [name for name in stored if name in names]
         expected = pa.schema([self.schema.field(name) for name in names])
         with _errors():
-            for batch in self._read(read or stored[:1]):
+            for batch in self._read(read or stored[:1], only):
                 table = self._convert(pa.Table.from_batches([batch]))
                 for name, values in self._computed.items():
                     if name in names:
@@ -100,11 +103,11 @@ class LazyTable:
 class SelectedEvents:
     """Some columns of events that are not in memory."""
 
-    def __init__(self, events: LazyTable, names: Sequence[str]) -> None:
-        self._events, self._names = events, names
+    def __init__(self, events: LazyTable, names: Sequence[str], only: SourceFilter | None = None) -> None:
+        self._events, self._names, self._only = events, names, only
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self._events.batches(self._names)
+        return self._events.batches(self._names, self._only)
 
 
 def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | None:
@@ -118,12 +121,13 @@ def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | No
         if isinstance(events, str | PathLike):
             return _files(Path(events), time)
         if kind == "duckdb._relation.DuckDBPyRelation" or kind.endswith("duckdb.DuckDBPyRelation"):
-            return events.limit(0).to_arrow_table().schema, lambda names: _of_relation(events, names)
+            # No filter: DuckDB may move it below an expression of the relation, which then fails for other rows than before.
+            return events.limit(0).to_arrow_table().schema, lambda names, _: _of_relation(events, names)
         if kind.startswith("polars.lazyframe."):
             schema = events.head(0).collect().to_arrow().schema
-            return schema, lambda names: _of_lazy_frame(events, names)
+            return schema, lambda names, only: _of_lazy_frame(events, names, only and only.sql(schema))
         if kind.startswith("pyarrow._dataset.") and hasattr(events, "scanner"):
-            return events.schema, lambda names: events.scanner(columns=list(names), batch_size=_ROWS).to_batches()
+            return events.schema, lambda names, _: events.scanner(columns=list(names), batch_size=_ROWS).to_batches()
     return None
 
 
@@ -146,17 +150,16 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
     if kind == "parquet" and time in schema.names and pa.types.is_string(schema.field(time).type):
         return None  # the values decide which type the times have
 
-    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(names: Sequence[str], only: SourceFilter | None) -> Iterator[pa.RecordBatch]:
         whole = pa.schema([schema.field(name) for name in names])
-        for file, own in zip(files, schemas, strict=True):
-            there = [name for name in names if name in own.names]
-            for batch in _parts(file, kind, own, there):
-                nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
-                columns = [
-                    (batch.column(field.name) if field.name in there else nothing).cast(field.type) for field in whole
-                ]
-                table = pa.table(columns, schema=whole)
-                yield from as_in_spark(table, time).combine_chunks().to_batches()
+        for batch in _of_files(files, kind, schemas, names, only):
+            nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
+            columns = [
+                (batch.column(field.name) if field.name in batch.schema.names else nothing).cast(field.type)
+                for field in whole
+            ]
+            table = pa.table(columns, schema=whole)
+            yield from as_in_spark(table, time).combine_chunks().to_batches()
 
     return as_in_spark(schema.empty_table(), time).schema, read
 
@@ -196,6 +199,37 @@ def _are_timestamps(strings: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
+def _of_files(
+    files: Sequence[Path], kind: str, schemas: Sequence[pa.Schema], names: Sequence[str], only: SourceFilter | None
+) -> Iterator[pa.RecordBatch]:
+    """Of each file the columns that it has."""
+    if kind == "parquet" and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
+        condition = only.sql(schemas[0])
+        if condition is not None and is_read_alike(files, schemas[0], names):
+            are_read = yield from _of_parquet(files, names, condition)
+            if are_read:
+                return
+    for file, schema in zip(files, schemas, strict=True):
+        yield from _parts(file, kind, schema, [name for name in names if name in schema.names])
+
+
+def _of_parquet(files: Sequence[Path], names: Sequence[str], condition: str) -> Generator[pa.RecordBatch, None, bool]:
+    """The rows for which a condition holds. Returns whether DuckDB can read the files: Arrow knows further codecs."""
+    import duckdb
+
+    with closing(database_of_files(files, pa.cpu_count())) as database:
+        try:
+            relation = database.read_parquet([str(file) for file in files], hive_partitioning=False)
+            batches = iter(_of_relation(relation.filter(condition), names))
+            first = next(batches, None)
+        except duckdb.Error:
+            return False
+        if first is not None:
+            yield first
+            yield from batches
+    return True
+
+
 def _parts(file: Path, kind: str, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a file; at least one of text."""
     if kind == "parquet":
@@ -213,7 +247,11 @@ def _of_relation(relation: Any, names: Sequence[str]) -> Iterable[pa.RecordBatch
     return reader
 
 
-def _of_lazy_frame(frame: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _of_lazy_frame(frame: Any, names: Sequence[str], condition: str | None) -> Iterator[pa.RecordBatch]:
+    if condition is not None:
+        import polars
+
+        frame = frame.filter(polars.sql_expr(condition))
     selected = frame.select(list(names))
     frames = selected.collect_batches() if hasattr(selected, "collect_batches") else [selected.collect()]
     for each in frames:

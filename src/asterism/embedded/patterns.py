@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from asterism.arguments import expect_options
 from asterism.embedded.batches import check_live, check_table, is_live, opened
-from asterism.embedded.tables import Outputs, function_schema, parts_of_pattern, selected, threads_of, whole, write
+from asterism.embedded.tables import (
+    Outputs,
+    function_schema,
+    parts_of_pattern,
+    selected_for_pattern,
+    threads_of,
+    whole,
+    write,
+)
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
 from asterism.loading import loading
@@ -138,7 +146,7 @@ class ArrowPatternStream(PatternStream[pa.Table]):
                 return self._operator_for(operator.outputs, operator.process_spec, self.schema)
 
         threads = threads_of(alone=not operator.calls_python)
-        return parts_of_pattern(operator, build, selected(self.stream.df, operator), threads=threads)
+        return parts_of_pattern(operator, build, selected_for_pattern(self.stream.df, operator), threads=threads)
 
     def _open(self, operator: CepOperator, options: LiveOptions) -> LiveEngine:
         check_live(self.stream)

@@ -19,6 +19,7 @@ from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
 from asterism.embedded.parts import BUCKETS, BucketsOf, TablePart, Workers, buckets_of, chunks_of, divided_rows
+from asterism.embedded.source_filters import SourceFilter
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import CepOperator
 from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
@@ -320,6 +321,15 @@ def write(schemas: Mapping[str, pa.Schema], run: Callable[[], Outputs], sinks: M
 def selected(events: Any, operator: Operator, name: str = EVENTS) -> Any:
     """The columns of events that an operator reads."""
     return selected_columns(events, operator.inputs[name].schema.names)
+
+
+def selected_for_pattern(events: Any, operator: CepOperator) -> Any:
+    """:func:`selected`, without events that cannot matter if their source can leave them out."""
+    ranges = None if operator.wants_late else operator.pattern.relevant_ranges
+    if ranges is None or not isinstance(events, LazyTable):
+        return selected(events, operator)
+    only = SourceFilter(ranges, operator.schema, None if operator.processing_time else operator.time)
+    return SelectedEvents(events, operator.inputs[EVENTS].schema.names, only)
 
 
 def selected_columns(events: Any, names: Sequence[str]) -> Any:

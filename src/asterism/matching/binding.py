@@ -36,7 +36,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
-from asterism.expressions.ranges import Indexable
+from asterism.expressions.ranges import Alternative, Indexable, Ranges
 from asterism.expressions.templates import Resolved, is_long_condition, quick_condition, resolved
 from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
@@ -361,6 +361,21 @@ class BoundPattern:
         # Conditions without a bit are left out: no guard depends on one alone, so an event that satisfies none of the others has
         # no effect.
         return " OR ".join(dict.fromkeys(f"({text})" for text in self._texts_of_bits))
+
+    @cached_property
+    def relevant_ranges(self) -> Ranges | None:
+        """Alternatives, of which one holds for every event that can matter; None: other events may matter, too, or something that
+        is computed for each event may fail.
+        """
+        if not self.relevant_only or any(not self.slot_column(slot).startswith("e:") for slot in self.programs.stored):
+            return None
+        ranges: list[Alternative] = []
+        for source in self.bit_sources:
+            condition = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
+            if condition is None:
+                return None
+            ranges += condition.ranges
+        return tuple(ranges)
 
     @cached_property
     def bits_sql(self) -> list[str] | None:

@@ -1,0 +1,75 @@
+"""Filters that the source of a table evaluates, so that rows that cannot matter to a query are not read. See docs/decisions/0177.
+
+A filter is weaker than the conditions that it is made of: it keeps all rows that satisfy one of them, and maybe others. So it
+needs only what means the same everywhere: columns that are compared with constants.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from asterism.columns.time import TimeColumn
+from asterism.expressions.ranges import HIGHEST, Range, Ranges
+from asterism.expressions.types import INTEGERS, quoted_name
+from asterism.expressions.values import quoted
+
+
+class SourceFilter(NamedTuple):
+    """Rows in which one of the alternatives holds.
+
+    :param ranges: of the columns of *schema*
+    :param schema: the columns with the types that they have in Spark
+    :param time: the column of event time. Rows whose time is no time are kept, too: they are errors, whatever else they have.
+    """
+
+    ranges: Ranges
+    schema: pa.Schema
+    time: TimeColumn | None
+
+    def sql(self, source: pa.Schema) -> str | None:
+        """A condition in the SQL of DuckDB and Polars; None: all rows have to be read.
+
+        :param source: the columns with the types that they have in the source
+        """
+        alternatives = []
+        if self.time is not None:
+            if self.time.name not in source.names:  # an expression
+                return None
+            alternatives.append(f"{quoted_name(self.time.name)} IS NULL")
+            if pa.types.is_integer(source.field(self.time.name).type):
+                first, last = self.time.range
+                alternatives.append(f"{quoted_name(self.time.name)} NOT BETWEEN {first} AND {last}")
+        for alternative in self.ranges:
+            tests = [test for limits in alternative for test in self._tests(limits, source)]
+            if not tests:
+                return None
+            alternatives.append(f"({' AND '.join(tests)})")
+        return " OR ".join(dict.fromkeys(alternatives)) or "FALSE"
+
+    def _tests(self, limits: Range, source: pa.Schema) -> Iterator[str]:
+        field, types = self.schema.field(limits.column), pa.types
+        if field.name not in source.names:  # an expression
+            return
+        name, kind = quoted_name(field.name), source.field(field.name).type
+        if isinstance(limits.low, tuple):
+            # Only equality: a collation of the source may order strings otherwise.
+            if limits.is_one and any(
+                is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view)
+            ):
+                yield f"{name} = {quoted(limits.low[0])}"
+            return
+        bounds = [(sign, at) for sign, at in ((">=", limits.low), ("<=", limits.high)) if isinstance(at, int)]
+        if limits.floating and (types.is_floating(kind) or types.is_integer(kind)):
+            yield from (f"CAST({name} AS DOUBLE) {sign} CAST('{_double(at)}' AS DOUBLE)" for sign, at in bounds)
+        elif types.is_integer(kind) and field.type in INTEGERS:
+            yield from (f"{name} {sign} {at}" for sign, at in bounds)
+
+
+def _double(order: int) -> float:
+    """The inverse of :func:`~asterism.expressions.ranges.order_of`."""
+    value: float = struct.unpack("<d", struct.pack("<q", order if order >= 0 else order ^ HIGHEST))[0]
+    return value
