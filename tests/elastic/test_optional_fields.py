@@ -73,3 +73,29 @@ def test_a_long_path_is_found() -> None:
     clause = clause_of_rule('any where ?a.b.c.d.e.f.g == "x"', ["event.at AS n"])
     assert match_recognize(events, f"ORDER BY at\n{clause}").matches["n"].to_pylist() == [1]
     assert match_recognize(events, f"ORDER BY at\n{clause.replace('.g`', '.h`')}").matches.num_rows == 0
+
+
+def test_an_element_that_the_events_lack_is_null() -> None:
+    types = {"args": "array<struct<name: string>>"}
+    events = [{"kind": "a", "args": [{"name": "x"}]}, {"kind": "b", "args": [{"name": "y"}]}, {"kind": "c"}]
+    assert failure('any where ?args[0].name == "x"', [0], *events, **types) == ()
+    assert failure('any where ?args[1].name == null and ?args[0].name != "x"', [1], *events, **types) == ()
+    for field in ("?nothing.args[0].name", "?args[0].age", "?args.name", "?kind[0]", "?nothing[0][1].a.b"):
+        assert failure(f'any where {field} == null or {field} == "x"', [0, 1, 2], *events, **types) == (), field
+    assert failure('any where arrayContains(?nothing[0].a, "x") or kind == "c"', [2], *events, **types) == ()
+
+
+@pytest.mark.parametrize("key", ["args[0].name", "?args[0].name"])
+def test_keys_that_differ_are_elements_of_arrays(key: str) -> None:
+    query = f'sequence with maxspan=5s [any where kind == "a"] by {key} [any where kind == "b"] by parent'
+    types = {"args": "array<struct<name: string>>", "parent": "string"}
+    events = [{"kind": "a", "args": [{"name": "x"}]}, {"kind": "b", "parent": "y"}, {"kind": "b", "parent": "x"}]
+    assert failure(query, [2], *events, **types) == ()
+
+
+def test_optional_keys_that_differ_are_elements_that_the_events_lack() -> None:
+    query = (
+        'sequence with maxspan=5s [any where kind == "a"] by ?nothing[0].name [any where kind == "b"] by ?args[0].name'
+    )
+    events = [{"kind": "a"}, {"kind": "b", "args": [{"name": "x"}]}, {"kind": "b"}]
+    assert failure(query, [2], *events, args="array<struct<name: string>>") == ()

@@ -102,7 +102,7 @@ class ConditionWriter:
         """A field that the events may lack, as an :func:`~asterism.expressions.names.optional_column`."""
         index = next((at for at, part in enumerate(parts) if isinstance(part, int)), len(parts))
         name = OPTIONAL + ".".join(map(str, parts[:index]))
-        return self.prefix + _path((name, *parts[index:]))
+        return self._path((name, *parts[index:]))
 
     def has_field(self, node: syntax.EqlFieldName) -> bool:
         """Whether the events may have this field."""
@@ -110,7 +110,7 @@ class ConditionWriter:
 
     def _column(self, parts: tuple[str | int, ...], start: int) -> str:
         if self.schema is None:
-            return self.prefix + _path(parts)
+            return self._path(parts)
         found = path_in(self.schema, parts)
         if found is None:
             name, columns = ".".join(map(str, parts)), sorted(self.schema.names)
@@ -118,7 +118,14 @@ class ConditionWriter:
             error.hint = error.hint or f"?{name} is NULL where there is no such column"
             error.position = start
             raise error
-        return self.prefix + _path(found)
+        return self._path(found)
+
+    def _path(self, parts: Sequence[str | int]) -> str:
+        name, *others = parts
+        written = self.prefix + quoted_name(str(name))
+        for part in others:
+            written = f"GET({written}, {part})" if isinstance(part, int) else f"{written}.{quoted_name(part)}"
+        return written
 
     # ------------------------------------------------------------------ operators
 
@@ -338,14 +345,6 @@ def _literal(value: str | float | bool | None) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     return text_literal(value) if isinstance(value, str) else number_literal(value)
-
-
-def _path(parts: Sequence[str | int]) -> str:
-    name, *others = parts
-    written = quoted_name(str(name))
-    for part in others:
-        written = f"GET({written}, {part})" if isinstance(part, int) else f"{written}.{quoted_name(part)}"
-    return written
 
 
 _FUNCTIONS: dict[str, Callable[[ConditionWriter, syntax.EqlFunctionCall], str]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import pyarrow as pa
 from sqlglot import exp
@@ -34,8 +34,8 @@ stages have no colon.)
 
 OPTIONAL = "?"
 """What the name of an optional column begins with, see :func:`optional_column`."""
-_OF_ARRAYS = ("GET", "ARRAY_CONTAINS")
-"""Functions of optional columns that take no NULL without a type."""
+_ELEMENT = "GET"
+"""The function of an element of an array. Its first argument and ARRAY_CONTAINS's cannot be a NULL without a type."""
 
 
 class PreviousColumn(NamedTuple):
@@ -232,7 +232,7 @@ class Scope:
             first = exp.to_identifier(previous.column, quoted=True)
             first.meta.update(names[0].meta)
             parts = [*([exp.to_identifier(stage, quoted=True)] if stage else []), first, *names[1:]]
-            column.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False))))
+            column.replace(dotted(parts))
             made = node.expressions[0]
             if call is not None:
                 made.meta.update({name: node.meta[name] for name in ("start", "call_end")})
@@ -301,29 +301,53 @@ def check_names(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
 # ---------------------------------------------------------------------------------------------------- optional columns
 
 
-def optional_column(column: exp.Column, schema: pa.Schema) -> exp.Expr | None:
+def dotted(parts: Sequence[exp.Expr]) -> exp.Expr:
+    """The column whose name has these parts, in their order.
+
+    >>> dotted([exp.to_identifier(name) for name in "abcdef"]).sql()
+    'a.b.c.d.e.f'
+    """
+    arguments = zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(parts[:4])), strict=False)
+    named: exp.Expr = exp.Column(**dict(arguments))
+    for part in parts[4:]:
+        named = exp.Dot(this=named, expression=part.copy())
+    return named
+
+
+def optional_column(column: exp.Column, schema: pa.Schema, further: Sequence[str | int] = ()) -> exp.Expr | None:
     """What an optional column means, such as ``?user.name`` in backquotes, perhaps after the name of a stage: the column
     ``user.name``, or the field ``name`` of the column ``user``, or else NULL. None: *column* is not optional.
 
-    >>> rows = pa.schema({"user": pa.struct({"name": "string"})})
+    :param further: the elements and fields of it that are meant
+
+    >>> rows = pa.schema({"user": pa.struct({"name": "string"}), "tags": pa.list_(pa.string())})
     >>> chosen = [optional_column(exp.column(name, quoted=True), rows) for name in ("?user.name", "?user.id", "user")]
     >>> [column and column.sql() for column in chosen]
     ['"user"."name"', 'NULL', None]
+    >>> [optional_column(exp.column("?tags"), rows, parts).sql() for parts in ([0], [0, "name"])]
+    ['GET("tags", 0)', 'NULL']
     """
     *stages, last = column.parts
     if isinstance(last, exp.Star) or not last.name.startswith(OPTIONAL) or last.name in schema.names:
         return None
-    path = path_in(schema, last.name.removeprefix(OPTIONAL).split("."))
+    path = path_in(schema, [*last.name.removeprefix(OPTIONAL).split("."), *further])
     if path is None:
         return exp.null()
-    names = [*stages, *(exp.to_identifier(str(part), quoted=True) for part in path)]
-    for name in names[len(stages) :]:
-        name.meta.update(last.meta)
-    parts = ("this", "table", "db", "catalog")
-    named: exp.Expr = exp.Column(**dict(zip(parts, (name.copy() for name in reversed(names[:4])), strict=False)))
-    for name in names[4:]:
-        named = exp.Dot(this=named, expression=name.copy())
+    place = next((place for place, part in enumerate(path) if isinstance(part, int)), len(path))
+    named = dotted([*stages, *(_quoted(str(part), last) for part in path[:place])])
+    for part in path[place:]:
+        if isinstance(part, int):
+            named = exp.Anonymous(this=_ELEMENT, expressions=[named, exp.Literal.number(part)])
+            named.meta.update(last.meta)
+        else:
+            named = exp.Dot(this=named, expression=_quoted(part, last))
     return named
+
+
+def _quoted(name: str, like: exp.Expr) -> exp.Identifier:
+    identifier = exp.to_identifier(name, quoted=True)
+    identifier.meta.update(like.meta)
+    return identifier
 
 
 def with_optional_columns(tree: exp.Expr, schema: pa.Schema, text: str) -> exp.Expr:
@@ -332,16 +356,41 @@ def with_optional_columns(tree: exp.Expr, schema: pa.Schema, text: str) -> exp.E
         return tree
     holder = exp.Paren(this=tree.copy())
     for column in list(holder.find_all(exp.Column)):
-        chosen = optional_column(column, schema)
+        node, further = _with_elements(column)
+        chosen = optional_column(column, schema, further)
         if chosen is None:
             continue
-        call = column.parent
-        if isinstance(chosen, exp.Null) and isinstance(call, exp.Anonymous) and call.name.upper() in _OF_ARRAYS:
-            call.replace(chosen)
-        else:
-            column.replace(chosen)
+        call = node.parent
+        if (
+            isinstance(chosen, exp.Null)
+            and _is_call(call, _ELEMENT, "ARRAY_CONTAINS")
+            and node.arg_key == "expressions"
+        ):
+            node = call if call.expressions[0] is node else node
+        node.replace(chosen)
     whole: exp.Expr = holder.this
     return whole
+
+
+def _with_elements(column: exp.Expr) -> tuple[exp.Expr, list[str | int]]:
+    """The largest expression that is an element of the *column*, or a field of one, and so on; and its path from the column."""
+    node, path = column, list[str | int]()
+    while (above := node.parent) is not None:
+        if isinstance(above, exp.Dot) and above.this is node:
+            path.append(above.expression.name)
+        elif _is_call(above, _ELEMENT) and len(above.expressions) == 2 and above.expressions[0] is node:
+            place = integer_literal(above.expressions[1])
+            if place is None:
+                break
+            path.append(place)
+        else:
+            break
+        node = above
+    return node, path
+
+
+def _is_call(node: exp.Expr | None, *names: str) -> TypeGuard[exp.Anonymous]:
+    return isinstance(node, exp.Anonymous) and node.name.upper() in names
 
 
 def path_in(schema: pa.Schema, parts: Sequence[str | int]) -> list[str | int] | None:

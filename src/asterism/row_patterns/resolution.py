@@ -29,6 +29,7 @@ from asterism.expressions.names import (
     MAX_OFFSET,
     Scope,
     columns_of,
+    dotted,
     integer_literal,
     plain_column,
     with_optional_columns,
@@ -534,10 +535,7 @@ class Resolver:
                 columns = f"columns: {', '.join(visible(self.rows.input).names)}"
                 likely = columns if likely is None else f"{likely}; {columns}"
             raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), likely) from None
-        plain: exp.Expr = exp.Column(
-            **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
-        )
-        return variable, plain
+        return variable, dotted(named)
 
     def _without_prefix(
         self, parts: list[exp.Expr], function: str, source: ExpressionText

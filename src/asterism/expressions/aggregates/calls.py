@@ -26,7 +26,7 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled, sorted_places
 from asterism.expressions.aggregates.functions import FUNCTIONS, Site, SqlAggregate, folded, orderable
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import COLUMN, Scope, columns_of, plain_column
+from asterism.expressions.names import COLUMN, Scope, columns_of, dotted, plain_column
 from asterism.expressions.operators import choose
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import position_of
@@ -96,8 +96,7 @@ def _without_stage(tree: exp.Expr) -> exp.Expr:
     holder = exp.Paren(this=tree.copy())
     for column in list(holder.find_all(exp.Column)):
         names = column.parts[1:]
-        plain = exp.Column(**dict(zip(("this", "table", "db"), reversed(names), strict=False)))
-        column.replace(names[0] if isinstance(names[0], exp.Star) else plain)
+        column.replace(names[0] if isinstance(names[0], exp.Star) else dotted(names))
     whole: exp.Expr = holder.this
     return whole
 
