@@ -18,7 +18,7 @@ from pyarrow import fs
 from asterism.errors import StateError
 from asterism.files.file_systems import read_end
 from asterism.savepoints.chunks import OF_KEYS, chunk_schemas
-from asterism.savepoints.file_sums import FileSum, FileSums, below, check_missing, check_sum
+from asterism.savepoints.file_sums import FileSum, FileSums, below, check_sum
 from asterism.savepoints.key_groups import POSITION, broadcast_tables
 from asterism.savepoints.kinds import key_states
 from asterism.savepoints.manifest import ROWS, Manifest, UpstreamOperator, folder_of_broadcast, folder_of_waiting
@@ -54,7 +54,6 @@ def check_tables(
             infos = [] if count == 0 else files_in(files, f"{path}/{name}")
             places = [info.path for info in infos]
             of_table, place = below(sums, name) if count else {}, f"{location}/{name}"
-            check_missing(of_table, [info.base_name for info in infos], place)
             for info in infos:
                 check_sum(of_table, info.base_name, FileSum(info.size), place)
             wanted = columns.get(name, ())

@@ -35,7 +35,7 @@ from asterism.savepoints.chunks import (
     in_parts,
     tables_of_file,
 )
-from asterism.savepoints.file_sums import MANY_IN_FILE, FileSum, FileSums, below, check_missing, check_sum
+from asterism.savepoints.file_sums import MANY_IN_FILE, FileSum, FileSums, below, check_missing, check_sum, files_below
 from asterism.savepoints.instances import cannot_merge, is_distributed, undivided_tables
 from asterism.savepoints.key_groups import (
     KEY_GROUP,
@@ -255,11 +255,12 @@ class StoredSavepoint:
 
     @classmethod
     def of(cls, folder: StoredFolder) -> StoredSavepoint:
-        """:raises StateError: there is no savepoint in the folder, or its tables are not as its manifest says"""
+        """:raises StateError: there is no savepoint in the folder, or its files and tables are not as its manifest says"""
         text = folder.read(MANIFEST, MAX_SIZE)
         if text is None:
             raise no_savepoint(folder.location)
         manifest = Manifest.from_json(text, folder.location)
+        check_missing(manifest.files, dict(files_below(folder.files, folder.path)), folder.location)
         last = StoredOperator.of(folder, manifest, manifest.files)
         upstream = [
             StoredOperator.of(folder / operator.folder, operator, below(manifest.files, operator.folder))
@@ -300,15 +301,13 @@ class StoredSavepoint:
 
 
 def read_checked(folder: StoredFolder, name: str, most: int, sums: FileSums) -> str | None:
-    """The text of a file of a savepoint; None: there is none, nor should there be.
+    """The text of a file of a savepoint; None: there is none.
 
     :param most: its maximum size in bytes
     :raises StateError: it is larger, or another one than that of the manifest
     """
     text = folder.read(name, most)
-    if text is None:
-        check_missing({name: sums[name]} if name in sums else {}, (), folder.location)
-    else:
+    if text is not None:
         check_sum(sums, name, FileSum.of(text.encode()), folder.location)
     return text
 
