@@ -161,6 +161,10 @@ def test_an_earlier_version_is_brought_back(source: str, files: Path, tmp_path: 
     if source.startswith("sqlite"):
         assert done("rollback", *arguments) == "r version 1 enabled\n"
         assert {rule.version: rule.state for rule in rules_at(source).all()} == {1: "on", 2: "off"}
+        done("enable", source, "r", "--version", "2")
+        done("remove", source, "r", "--version", "1")
+        done("rollback", *arguments, "--history", tmp_path / "store")
+        assert {rule.version: rule.state for rule in rules_at(source).all()} == {1: "on", 2: "off"}
         return
     output = failed("rollback", *arguments)
     assert "the source does not have version 1 of 'r'" in output

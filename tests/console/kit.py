@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,16 @@ def application(
     settings = settings or SampleSettings(COLUMNS, time="ts")
     access = Access() if tokens is None else access_from(tokens)
     samples = Samples(settings)
+    status = options.get("status")
+    rules = ConsoleRules(
+        source,
+        "pattern_processors",
+        schema=lambda seconds: samples.schema(),
+        token=SOURCE_TOKEN,
+        free_version=attrgetter("version") if status is None else status.free_version,
+    )
     return ConsoleApplication(
-        ConsoleRules(source, "pattern_processors", schema=lambda seconds: samples.schema(), token=SOURCE_TOKEN),
+        rules,
         access,
         SamplesHere(settings),
         **options,

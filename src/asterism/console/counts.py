@@ -9,11 +9,13 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 from asterism.errors import AsterismError
+from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import Status, now_text
 from asterism.rules.sets.history import HistoryEntry
 from asterism.rules.sets.set_store import history_of, store_at
@@ -155,6 +157,14 @@ class WatchedStatus:
         """The signatures of the functions in Python that the query lists, by name."""
         status = self.current()[0]
         return {} if status is None else status.udfs
+
+    def free_version(self, new: PatternProcessor) -> int:
+        """The version of a rule, or the next one that the query has not used if it was used for another definition. If the
+        checkpoint cannot be read, the version of the rule.
+        """
+        with suppress(AsterismError, OSError):
+            return store_at(self.checkpoint).used_versions()[0].free_version(new)
+        return new.version
 
     def history(self, id: str) -> list[HistoryEntry]:
         """The last entries of a rule in the history of the query, the newest first.

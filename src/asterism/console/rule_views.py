@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -94,6 +95,7 @@ class ConsoleRules:
     :param schema: the columns of the events, as soon as they are known; it waits up to the given number of seconds
     :param conditions: the names of the conditions that the query has registered; None: there is no query
     :param udfs: the signatures of the functions in Python that the query lists, by name
+    :param free_version: the version of a rule, or another one if the query has used it for another definition
     """
 
     def __init__(
@@ -106,9 +108,10 @@ class ConsoleRules:
         token: str | None = None,
         conditions: Callable[[], Collection[str] | None] = lambda: None,
         udfs: Callable[[], Mapping[str, str]] = dict,
+        free_version: Callable[[PatternProcessor], int] = attrgetter("version"),
     ) -> None:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
-        self._conditions, self._udfs = conditions, udfs
+        self._conditions, self._udfs, self._free_version = conditions, udfs, free_version
         self._kept = self._source(None)
         self._lock = threading.Lock()
         self._last_read: tuple[float, list[Rule]] = (0.0, [])
@@ -304,10 +307,12 @@ class ConsoleRules:
         """The effect of saving; None: the rule is invalid."""
         if checked.checked.processor is None or checked.item is None:
             return None
-        id = checked.item["id"]
-        effect, item = self._decided(checked.item, checked.checked.processor, self._kept.rule_set([id]))
+        rules = self._kept.rule_set([checked.item["id"]])
+        effect, item = self._decided(checked.item, checked.checked.processor, rules)
         adopts = self._adopts(checked.checked.processor) if effect == VERSION else None
-        more = {} if adopts is None else {"adopts": adopts}
+        more: dict[str, Any] = {} if adopts is None else {"adopts": adopts}
+        if effect == VERSION and not _as_enabled(item, rules).get("enabled", True):
+            more["disabled"] = True
         return {"effect": effect, "version": item.get("version"), "shadow": is_shadow(item) is True, **more}
 
     def _adopts(self, processor: PatternProcessor) -> str | None:
@@ -327,18 +332,22 @@ class ConsoleRules:
         if any(is_template(document) for document in (item, *(rule.item for rule in versions))):
             return self._decided_template(item, versions, rules)
         if not versions:
-            return NEW, item
+            return NEW, self._with_free_version(item, processor)
         highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
         same = next((rule for rule in versions if rule.version == processor.version), None)
         there = None if same is None else _processor(same.item)
         if same is not None and there is not None and there.has_definition_of(processor):
             is_equal = there == processor and not (rules.keeps_tests and _tests(same.item) != _tests(item))
             return UNCHANGED if is_equal else LABELS, item
-        if same is None and processor.version > highest:
-            return VERSION, item
-        if same is not None and there is None and processor.version == highest:
-            return VERSION, item  # it replaces a version that cannot be used
-        return VERSION, {**item, "version": highest + 1}
+        replaces_unusable = same is not None and there is None and processor.version == highest
+        if replaces_unusable or (same is None and processor.version > highest):
+            return VERSION, self._with_free_version(item, processor)
+        return VERSION, self._with_free_version(item, replace(processor, version=highest + 1))
+
+    def _with_free_version(self, item: Mapping[str, Any], processor: PatternProcessor) -> Mapping[str, Any]:
+        """The item with the version of the processor, or with a higher one if the query would refuse that."""
+        version = self._free_version(processor)
+        return item if item.get("version") == version else {**item, "version": version}
 
     def _decided_template(
         self, item: Mapping[str, Any], versions: Sequence[StoredRule], rules: RuleSet
@@ -394,6 +403,8 @@ class ConsoleRules:
             noted = {**item} if comment is None else {**item, "comment": comment}
             if effect == LABELS:
                 noted = _as_it_was(rules, item) | noted
+            elif effect == VERSION:
+                noted = _as_enabled(noted, rules)
             return rules.add([_addition(noted, None if is_template(item) else processor, author)])
 
         return saved | {"done": self.changed(given["id"], tag, author, add, adds=True)}
@@ -421,7 +432,7 @@ class ConsoleRules:
         if item is None:
             raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
         addition = _addition(item, PatternProcessor.from_dict(item), author)
-        return self.changed(id, tag, author, lambda rules: rules.apply([addition], []), adds=True)
+        return self.changed(id, tag, author, lambda rules: rules.bring_back(addition), adds=True)
 
     def changed(
         self, id: str, tag: str | None, author: str | None, change: Change[list[str]], *, adds: bool = False
@@ -503,6 +514,14 @@ def _as_it_was(rules: RuleSet, item: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     said = {} if there.item.get("comment") is None else {"comment": there.item["comment"]}
     return said if there.enabled or not rules.keeps_versions else said | {"enabled": False}
+
+
+def _as_enabled(item: dict[str, Any] | Mapping[str, Any], rules: RuleSet) -> dict[str, Any]:
+    """A new version, disabled if its rule is. The text of a version in a table does not say that, and that of a file does."""
+    versions = rules.of_id(item["id"])
+    if not rules.keeps_versions or "enabled" in item or any(rule.enabled for rule in versions):
+        return {**item}
+    return {**item, "enabled": False}
 
 
 def _tests(item: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,6 +91,7 @@ class ConsoleServer:
             token=options.source_token,
             conditions=lambda: None if status is None else status.conditions(),
             udfs=lambda: {} if status is None else status.udfs(),
+            free_version=attrgetter("version") if status is None else status.free_version,
         )
         source.all()
         if status is not None:

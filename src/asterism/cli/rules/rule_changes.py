@@ -144,7 +144,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
         if has_version(kept.all(), id, version):
             messages = kept.enable([id], version)
         else:
-            messages = kept.apply([_earlier(id, version, checkpoint)], [])
+            messages = kept.bring_back(_earlier(id, version, checkpoint))
         for message in messages:
             click.echo(printable(message))
 

@@ -569,7 +569,8 @@ class SourceTab {
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
     this.comment.hidden = !page.canEdit || !page.isChanged;
-    const notes = effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version does not change, and partial matches continue." };
+    const disabled = "The rule stays disabled. Its new version is used when the rule is enabled.";
+    const notes = effect?.disabled ? { version: disabled } : effect?.shadow ? { [effect.effect]: "The version in use continues. The matches of the shadow are kept apart from those of the rule." } : { version: effect?.adopts ?? (page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before."), labels: "The version does not change, and partial matches continue." };
     const isTaken = page.isNew && effect?.effect === "version" && !effect.shadow;
     this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? page.checkNote ?? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : `${isTaken ? `There is a rule ${checked.id}, which this one replaces. ` : ""}${notes[effect?.effect] ?? ""}`;
     this.note.className = checked?.problems.length || isTaken ? "note bad" : "note";

@@ -117,6 +117,9 @@ class KeptRules(ABC):
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         return self.change(lambda rules: rules.enable(ids, version), ids)
 
+    def bring_back(self, former: Addition) -> list[str]:
+        return self.change(lambda rules: rules.bring_back(former), [former.id], adds=True)
+
     def promote(self, ids: Sequence[str]) -> list[str]:
         return self.change(lambda rules: rules.promote(ids), ids)
 

@@ -344,6 +344,14 @@ class RuleSet:
             done += [] if self.keeps_versions else [f"{id} enabled"]
         return draft.done(), done
 
+    def bring_back(self, former: Addition) -> tuple[RuleSet, list[str]]:
+        """Use a version that the set does not have any more, and none above it."""
+        draft = _Draft(self, [former.id])
+        for at, rule in draft.in_slot(former.slot).items() if self.keeps_versions else ():
+            if _number(rule) > _number(former):
+                draft.enable(at, False)
+        return draft.done().apply([former], [])
+
     def promote(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
         """Replace rules by their shadows, which queries continue with their partial matches."""
         draft = _Draft(self, ids)

@@ -49,12 +49,18 @@ class UsedVersions:
         # The earlier text is written only if the digest differs, because it is not cached.
         if known is None or known == _digest(new.definition) or known == _digest(_earlier_text_of(new)):
             return None
-        highest = max(version for id, version in chain(self._earlier, self._recent) if id == new.id)
         return VersionConflictError(
             f"version {new.version} of {new.id!r} already had another definition",
             "The definition of a version cannot change, even if the version was removed or replaced.",
-            f"use a version that has not been used: {highest + 1}",
+            f"use a version that has not been used: {self._next(new.id)}",
         )
+
+    def free_version(self, new: PatternProcessor) -> int:
+        """The version of *new*, or the next one that has not been used if it was used for another definition."""
+        return new.version if self.check(new) is None else self._next(new.id)
+
+    def _next(self, id: str) -> int:
+        return max(used for name, used in chain(self._earlier, self._recent) if name == id) + 1
 
     def with_(self, accepted: Iterable[PatternProcessor], in_use: Iterable[tuple[str, Any]] = ()) -> UsedVersions:
         """Add *accepted*; return self if all of them are known.
