@@ -219,8 +219,9 @@ Element = Callable[[Window, int], list[int]]
 """An element of a chain: the places where it can end, if it begins at a place."""
 
 
-def detected(rule: str) -> Element:
-    return lambda events, first: [first] if rule in events[first]["rules"] else []
+def detected(*rules: str) -> Element:
+    """An event that satisfies one of the rules."""
+    return lambda events, first: [first] if set(rules) & set(events[first]["rules"]) else []
 
 
 def windows(
@@ -246,21 +247,25 @@ def windows(
     return ends
 
 
-def chained(events: Window, timespan: float, elements: Sequence[Element], *, episode: bool) -> list[Found]:
-    """The matches of one group: each event opens one, which ends at the first event where any choice of windows, one after the
-    other, can end. The timespan begins where the first element ends.
-    """
-    every = [[element(events, first) for first in range(len(events))] for element in elements]
-    ends = []
-    for first in range(len(events)):
-        possible: list[int] = []
-        for begin in every[0][first]:
+def sequence(timespan: float, elements: Sequence[Element]) -> Element:
+    """A chain: any choice of windows, one after the other. The timespan begins where the first element ends."""
+
+    def ends(events: Window, first: int) -> list[int]:
+        possible = set[int]()
+        for begin in elements[0](events, first):
             reached_at = {begin}
-            for later in every[1:]:
+            for later in elements[1:]:
                 starts = range(min(reached_at, default=len(events)) + 1, len(events))
-                reached_at = {end for start in starts for end in later[start]}
+                reached_at = {end for start in starts for end in later(events, start)}
                 reached_at = {end for end in reached_at if events[end]["time"] - events[begin]["time"] <= timespan}
-            possible += reached_at
-        if possible:
-            ends.append(events[min(possible)])
+            possible |= reached_at
+        return sorted(possible)
+
+    return ends
+
+
+def chained(events: Window, timespan: float, elements: Sequence[Element], *, episode: bool) -> list[Found]:
+    """The matches of one group: each event opens one, which ends at the first event where the chain can end."""
+    whole = sequence(timespan, elements)
+    ends = [events[min(possible)] for first in range(len(events)) if (possible := whole(events, first))]
     return reported(ends, timespan, episode=episode)

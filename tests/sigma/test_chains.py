@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from asterism.sigma.chains import MAX_REPEATED
 from asterism.sigma.collection import RefusedRule
-from tests.reference.sigma import Element, chained, detected, in_order, windows
+from tests.reference.sigma import Element, chained, detected, in_order, sequence, windows
 from tests.sigma.kit import outcomes, rule
 from tests.sigma.test_correlations import BASE, SPAN, correlation, kinds, made, matches, random_events, values
 
@@ -36,9 +37,41 @@ def inner(name: str, groups: tuple[str, ...] = ("user",), **more: Any) -> dict[s
     return {"title": name.title(), "name": name, "correlation": section}
 
 
+CHAINS = {
+    "chain": ["pairs", "login"],
+    "ordered": ["admin", "order"],
+    "twice": ["names", "names"],
+    "deep": ["chain", "admin"],
+}
+
+
+def chain(name: str) -> dict[str, Any]:
+    rules = CHAINS[name]
+    more: dict[str, Any] = {"type": "temporal_ordered", "rules": rules, "condition": None}
+    if len(set(rules)) < len(rules):
+        more = {"type": "event_count", "rules": rules[:1], "condition": {"gte": len(rules)}}
+    section = {key: value for key, value in more.items() if value is not None}
+    return {
+        "title": name.title(),
+        "name": name,
+        "correlation": section | {"group-by": ["user"], "timespan": f"{INNER}s"},
+    }
+
+
+def documents(names: Sequence[str], groups: tuple[str, ...] = ("user",)) -> list[dict[str, Any]]:
+    """The correlations with these names, and those to which they refer."""
+    made = {name: inner(name, groups) for name in names if name in ELEMENTS}
+    for name in names:
+        if name in CHAINS:
+            made |= {one["name"]: one for one in documents(CHAINS[name])} | {name: chain(name)}
+    return list(made.values())
+
+
 def element(name: str, groups: tuple[str, ...] = ()) -> Element:
+    if name in CHAINS:
+        return sequence(INNER, [element(inner_name) for inner_name in CHAINS[name]])
     if name not in ELEMENTS:
-        return detected(name)
+        return detected(*name.split(" or "))
     section, holds = ELEMENTS[name]
     return windows(section["rules"], INNER, holds, groups)
 
@@ -47,17 +80,18 @@ def at(event: dict[str, Any], time: int) -> dict[str, Any]:
     return event | {"time": time, "ts": datetime.fromtimestamp(time, UTC)}
 
 
-def check(document: dict[str, Any], names: list[str], groups: tuple[str, ...] = ("user",), seed: int = 1) -> None:
+def check(
+    document: dict[str, Any], names: list[str], groups: tuple[str, ...] = ("user",), seed: int = 1, span: int = SPAN
+) -> None:
     rng = random.Random(seed)
     events = [at(event, event["time"] // 6) for event in random_events(rng, 100)]
-    inners = [inner(name, groups) for name in dict.fromkeys(names) if name in ELEMENTS]
     report = rng.choice(["episode", "each"])
-    found = matches(document, events, rng, *inners, report=report, time="ts")
+    found = matches(document, events, rng, *documents(names, groups), report=report, time="ts")
     answer = set()
     for user in ("ann", "bob"):
         mine = [event for event in events if event["user"] == user]
         elements = [element(name, groups) for name in names]
-        answer |= {(user, *one) for one in chained(mine, SPAN, elements, episode=report == "episode")}
+        answer |= {(user, *one) for one in chained(mine, span, elements, episode=report == "episode")}
     assert found == answer != set()
 
 
@@ -95,6 +129,36 @@ def test_a_count_of_matches_of_a_correlation(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rules", "condition", "names"),
+    [
+        (["pairs", "login", "admin"], "pairs and (login or admin)", ["pairs", "login or admin"]),
+        (["login", "admin", "order"], "(admin or login) and order", ["admin or login", "order"]),
+        (["pairs", "login"], "pairs and login", ["pairs", "login"]),
+    ],
+)
+def test_a_condition_with_alternatives(rules: list[str], condition: str, names: list[str]) -> None:
+    check(correlation("temporal_ordered", rules, condition), names)
+
+
+@pytest.mark.parametrize(
+    ("names", "seed"),
+    [
+        (["chain", "admin"], 1),
+        (["admin", "chain"], 1),
+        (["ordered", "pairs"], 1),
+        (["pairs", "twice"], 3),
+        (["deep", "failed"], 1),
+    ],
+)
+def test_a_chain_in_a_chain(names: list[str], seed: int) -> None:
+    check(correlation("temporal_ordered", names), names, seed=seed)
+
+
+def test_a_count_of_matches_of_a_chain() -> None:
+    check(correlation("event_count", ["ordered"], {"gte": 2}, timespan="30s"), ["ordered"] * 2, seed=2, span=30)
+
+
+@pytest.mark.parametrize(
     ("document", "options", "problem"),
     [
         (correlation("temporal_ordered", ["pairs", "login"]), {"time": None}, "event-time column"),
@@ -102,13 +166,15 @@ def test_a_count_of_matches_of_a_correlation(name: str) -> None:
         (correlation("temporal_ordered", ["login", "more"]), {}, "only the first correlation of a chain"),
         (correlation("temporal_ordered", ["pairs", "login"], {"gte": 1}), {}, "needs all of its rules"),
         (
-            correlation("temporal_ordered", ["pairs", "login"], "pairs and login"),
+            correlation("temporal_ordered", ["pairs", "login"], "pairs or login"),
             {},
-            "temporal_ordered with this condition",
+            "the correlation 'pairs' cannot be an alternative",
         ),
+        (correlation("temporal_ordered", ["pairs", "login"], "pairs and not login"), {}, "must be a sequence of rules"),
         (correlation("temporal_ordered", ["average", "login"]), {}, "only when its window is over"),
         (correlation("temporal_ordered", ["few", "login"]), {}, "only when its window is over"),
-        (correlation("temporal_ordered", ["chain", "login"]), {}, "is a correlation"),
+        (correlation("temporal_ordered", ["chain", "login"], **{"group-by": []}), {}, "must be grouped as that one is"),
+        (correlation("temporal_ordered", ["chain", "login"] * 17), {}, "more than 50 rules"),
         (correlation("temporal", ["pairs", "login"]), {}, "cannot be temporal"),
         (correlation("value_count", ["pairs"], {"gte": 2, "field": "name"}), {}, "cannot be value_count"),
         (correlation("event_count", ["pairs", "login"], {"gte": 2}), {}, "event_count with this condition"),
@@ -120,7 +186,6 @@ def test_a_count_of_matches_of_a_correlation(name: str) -> None:
             {},
             "there is no rule 'nobody'",
         ),
-        (correlation("event_count", ["chain"], {"gte": 2}), {}, "is a correlation"),
         (correlation("temporal_ordered", ["many", "login"]), {}, "event_count of 20,000 events (limit 10,000)"),
         (
             correlation(

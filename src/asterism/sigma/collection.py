@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
-from asterism.sigma.chains import ChainTranslator
+from asterism.sigma.chains import ChainTranslator, CorrelationChain
 from asterism.sigma.conditions import ConditionTranslator, column_of
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
@@ -259,15 +259,29 @@ class _Translation:
         return [*(rule.document for rule in entries), *{id(document): document for document in filters}.values()]
 
     def _correlation(self, entry: _SigmaEntry) -> CorrelationPattern:
+        translated_rule = self._chain_or_correlation(entry, {})
+        if isinstance(translated_rule, CorrelationTranslator):
+            return translated_rule.pattern()
+        return ChainTranslator(translated_rule, self.options.time).pattern()
+
+    def _chain_or_correlation(
+        self, entry: _SigmaEntry, known: dict[int, CorrelationTranslator | CorrelationChain]
+    ) -> CorrelationTranslator | CorrelationChain:
+        """:param known: the correlations of the chain that are translated already, by the identity of their entry"""
+        if id(entry) in known:
+            return known[id(entry)]
         references = [reference.reference for reference in entry.rule.referenced_rules]
         inner = {reference for reference in references if self.entry(reference).document.kind == "correlation"}
         outer = self._translator(entry, [reference for reference in references if reference not in inner])
         if not inner:
-            return outer.pattern()
+            return known.setdefault(id(entry), outer)
         self._check_aliases(entry, outer)
         detections = iter(outer.conditions)
-        elements = [self._inner(reference) if reference in inner else next(detections) for reference in references]
-        return ChainTranslator(outer, elements, self.options.time).pattern()
+        elements = [
+            self._chain_or_correlation(self._usable(reference), known) if reference in inner else next(detections)
+            for reference in references
+        ]
+        return known.setdefault(id(entry), CorrelationChain(outer, references, elements))
 
     def _check_aliases(self, entry: _SigmaEntry, outer: CorrelationTranslator) -> None:
         """A correlation of a chain has the columns of its own groups; an alias cannot give it others."""
@@ -280,11 +294,13 @@ class _Translation:
                         f"the alias {alias.alias!r:.100} gives the correlation {reference.reference!r:.100} another field"
                     )
 
-    def _inner(self, reference: str) -> CorrelationTranslator:
+    def _usable(self, reference: str) -> _SigmaEntry:
+        """:raises PatternProcessorError: the rule is refused"""
         entry = self.entry(reference)
         if entry.error is not None:
-            raise _refused_reference(reference, entry)
-        return self._translator(entry, [inner.reference for inner in entry.rule.referenced_rules])
+            problem = f"the rule {reference!r:.100}, to which the correlation refers, is refused"
+            raise PatternProcessorError(problem, f"{entry.document.place}: {entry.error.message}")
+        return entry
 
     def _translator(self, entry: _SigmaEntry, references: Sequence[str]) -> CorrelationTranslator:
         rules = [self._referenced(reference) for reference in references]
@@ -294,23 +310,9 @@ class _Translation:
         return CorrelationTranslator(entry.rule, entry.bounds, rules, self.options.report)
 
     def _referenced(self, reference: str) -> ReferencedRule:
-        entry = self.entry(reference)
-        if entry.error is not None:
-            raise _refused_reference(reference, entry)
-        if entry.document.kind == "correlation":
-            raise PatternProcessorError(
-                f"the rule {reference!r:.100}, to which the correlation refers, is a correlation",
-                "A correlation of correlations cannot be part of another one.",
-                "write it as one correlation, or correlate the matches of the inner one in a second query",
-            )
+        entry = self._usable(reference)
         assert entry.sql is not None
         return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)
-
-
-def _refused_reference(reference: str, entry: _SigmaEntry) -> PatternProcessorError:
-    assert entry.error is not None
-    problem = f"the rule {reference!r:.100}, to which the correlation refers, is refused"
-    return PatternProcessorError(problem, f"{entry.document.place}: {entry.error.message}")
 
 
 def _parse(entry: _SigmaEntry) -> None:

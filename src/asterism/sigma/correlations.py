@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,8 @@ class CorrelationTranslator:
             raise PatternProcessorError(
                 f"the timespan {rule.timespan.spec!r:.60} is longer than {MAX_TIMESPAN.days:,} days"
             )
-        self.timespan = timedelta(seconds=rule.timespan.seconds)
+        self.seconds: int = rule.timespan.seconds
+        self.timespan = timedelta(seconds=self.seconds)
         if len(rules) > MAX_RULES:
             raise PatternProcessorError(f"the correlation refers to {len(rules):,} rules (limit {MAX_RULES})")
         self.groups = [self._group(name) for name in rule.group_by or ()]
@@ -303,7 +304,7 @@ class CorrelationTranslator:
                 "ALL ROWS PER MATCH",
                 f"AFTER MATCH SKIP {skip}",
                 f"PATTERN ({pattern})",
-                f"WITHIN INTERVAL '{seconds or self.rule.timespan.seconds}' SECOND",
+                f"WITHIN INTERVAL '{seconds or self.seconds}' SECOND",
                 f"SUBSET {subsets}",
                 "DEFINE " + ",\n  ".join(f"{name} AS {condition}" for name, condition in variables),
             ]
@@ -330,28 +331,39 @@ class CorrelationTranslator:
 
     def _extended_steps(self) -> list[str]:
         """Those in the order in which the condition names its rules; each is a rule or alternatives of rules."""
+
+        def condition_of(reference: str) -> str:
+            return self.conditions[[rule.reference for rule in self.rules].index(reference)]
+
+        return [self.alternatives(part, condition_of) for part in self.parts_in_order()]
+
+    def parts_in_order(self) -> list[Any]:
+        """The parts of the condition of a temporal_ordered, between its ``and``."""
         from sigma.correlations import CorrelationConditionAND
 
-        node = self.rule.condition.parsed  # type: ignore[union-attr]
-        elements: list[Any] = []
-        waiting = [node]
+        parts: list[Any] = []
+        waiting = [self.rule.condition.parsed]  # type: ignore[union-attr]
         while waiting:
-            element = waiting.pop(0)
-            if isinstance(element, CorrelationConditionAND):
-                waiting = [*element.args, *waiting]
+            part = waiting.pop(0)
+            if isinstance(part, CorrelationConditionAND):
+                waiting = [*part.args, *waiting]
             else:
-                elements.append(element)
-        return [self._alternatives(element) for element in elements]
+                parts.append(part)
+        return parts
 
-    def _alternatives(self, node: Any) -> str:
+    def alternatives(self, node: Any, condition_of: Callable[[str], str]) -> str:
+        """The condition of a rule, or of alternatives of rules.
+
+        :param condition_of: that of a rule to which the condition refers
+        """
         from sigma.correlations import CorrelationConditionOR, SigmaRuleReference
 
         if isinstance(node, SigmaRuleReference):
-            return self.conditions[[rule.reference for rule in self.rules].index(node.reference)]
+            return condition_of(node.reference)
         if not isinstance(node, CorrelationConditionOR):
             raise PatternProcessorError(
                 "the condition of temporal_ordered must be a sequence of rules, or of alternatives of rules",
                 "With not, or with sequences as alternatives, it is not specified which events come in which order.",
                 "a and (b or c); or a correlation for each alternative; or temporal, whose condition may have not",
             )
-        return f"({' OR '.join(self._alternatives(part) for part in node.args)})"
+        return f"({' OR '.join(self.alternatives(part, condition_of) for part in node.args)})"
