@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -52,6 +54,23 @@ def check(spark: SparkSession, name: str) -> None:
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_cases(spark: SparkSession, name: str) -> None:
     check(spark, name)
+
+
+@pytest.mark.parametrize("of_96_bits", [False, True])
+def test_timestamps_of_parquet(spark: SparkSession, tmp_path: Path, *, of_96_bits: bool) -> None:
+    """With and without a time zone, and as Spark writes them by default: the types are those in Spark."""
+    micros = pa.array([1_000_001, 2_000_000])
+    columns = {
+        f"{unit} {zone}": micros.cast(pa.timestamp("us", zone)) for unit in ("us", "ms") for zone in (None, "UTC")
+    }
+    columns = {
+        name: column.cast(pa.timestamp(name[:2], column.type.tz), safe=False) for name, column in columns.items()
+    }
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=of_96_bits)
+    in_spark = KeyedStream(spark.read.parquet(path), time="us UTC").df.toArrow()
+    here = KeyedStream(path, time="us UTC").df
+    assert here.select(list(columns)).equals(in_spark)
 
 
 @pytest.mark.parametrize("name", ["all rows", "an expression as a key"])

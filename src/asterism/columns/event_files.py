@@ -62,7 +62,19 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
         events = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise StreamDefinitionError(f"the files in {path} do not have the same columns", str(error)) from None
-    return as_in_spark(events, time)
+    return as_in_spark(events, kind, time)
+
+
+def schema_of_parquet(source: Path | BinaryIO) -> pa.Schema:
+    """The columns of a file. Timestamps of 96 bits, which Spark writes by default, have the time zone UTC, as in Spark."""
+    metadata = parquet.read_metadata(source)
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    of_spark = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    schema = metadata.schema.to_arrow_schema()
+    for number, field in enumerate(schema):
+        if field.name in of_spark and pa.types.is_timestamp(field.type):
+            schema = schema.set(number, field.with_type(pa.timestamp(field.type.unit, "UTC")))
+    return schema
 
 
 def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
@@ -73,7 +85,11 @@ def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
         case "json":
             return json.read_json(source)
         case _:
-            return parquet.read_table(source)
+            table = parquet.read_table(source)
+            kinds = {field.name: field for field in schema_of_parquet(source)}
+            return table.cast(
+                pa.schema([kinds.get(field.name, field) for field in table.schema], table.schema.metadata)
+            )
 
 
 def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Callable[[int, int], None]) -> pa.Table:
@@ -135,26 +151,29 @@ def _batches(
     return schema, file.iter_batches(columns=names)
 
 
-def as_in_spark(events: pa.Table, time: str | None = None) -> pa.Table:
-    """Events with the types that Spark infers. Strings and dates of the column *time* become timestamps."""
+def as_in_spark(events: pa.Table, kind: str, time: str | None = None) -> pa.Table:
+    """Events of a file with the types that Spark infers. Strings and dates of the column *time* become timestamps.
+
+    :param kind: csv, json or parquet. A timestamp of text without a time zone is UTC; one of Parquet is a TIMESTAMP_NTZ.
+    """
     for number, field in enumerate(events.schema):
-        column = _as_in_spark(events.column(number), is_time=field.name == time)
+        column = events.column(number)
+        if field.name == time and (pa.types.is_string(field.type) or pa.types.is_date(field.type)):
+            column = _in_utc(timestamps(column))
+        elif field.name == time and pa.types.is_integer(field.type):
+            column = column.cast(pa.int64())
+        elif pa.types.is_timestamp(field.type):
+            column = column.cast(pa.timestamp("us", field.type.tz), safe=False)
+            column = column if kind == "parquet" else _in_utc(column)
         events = events.set_column(number, field.name, column)
     return events
 
 
-def _as_in_spark(column: pa.ChunkedArray, *, is_time: bool) -> pa.ChunkedArray:
-    kind = column.type
-    if is_time and (pa.types.is_string(kind) or pa.types.is_date(kind)):
-        column = timestamps(column)
-        kind = column.type
-    if is_time and pa.types.is_integer(kind):
-        return column.cast(pa.int64())
-    if pa.types.is_timestamp(kind):
-        # A timestamp without a time zone is in that of the session, which is UTC for this command.
-        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
-        return column if kind.tz is not None else pc.assume_timezone(column, "UTC")
-    return column
+def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps without a time zone are in that of the session, which is UTC here."""
+    if not pa.types.is_timestamp(column.type) or column.type.tz is not None:
+        return column
+    return pc.assume_timezone(column, "UTC")
 
 
 TIMESTAMPS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))

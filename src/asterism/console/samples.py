@@ -402,7 +402,7 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
             table = table.set_column(number, column.name, _typed(table.column(number), column.name, wanted))
         elif pa.types.is_null(column.type):
             table = table.set_column(number, column.name, table.column(number).cast(pa.string()))
-    return as_in_spark(table, time)
+    return as_in_spark(table, "csv", time)
 
 
 def with_columns_of(events: pa.Table, schema: pa.Schema | None) -> pa.Table:

@@ -15,7 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.columns.event_files import TIMESTAMPS, as_in_spark, files_of, parts_of_file, types_of_file
+from asterism.columns.event_files import (
+    TIMESTAMPS,
+    as_in_spark,
+    files_of,
+    parts_of_file,
+    schema_of_parquet,
+    types_of_file,
+)
 from asterism.embedded.databases import database_of_files, is_read_alike
 from asterism.embedded.memory import memory_of_tables
 from asterism.embedded.source_filters import SourceFilter
@@ -139,7 +146,9 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
     if kind != "parquet" and sum(map(_size, files)) <= memory_of_tables():
         return None
     try:
-        schemas = _schemas_of_parquet(files) if kind == "parquet" else _schemas_of_text(files, kind, time)
+        schemas = (
+            [schema_of_parquet(file) for file in files] if kind == "parquet" else _schemas_of_text(files, kind, time)
+        )
         schema = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
     except pa.ArrowTypeError:
         return None
@@ -159,20 +168,14 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
                 for field in whole
             ]
             table = pa.table(columns, schema=whole)
-            yield from as_in_spark(table, time).combine_chunks().to_batches()
+            yield from as_in_spark(table, kind, time).combine_chunks().to_batches()
 
-    return as_in_spark(schema.empty_table(), time).schema, read
+    return as_in_spark(schema.empty_table(), kind, time).schema, read
 
 
 def _size(file: Path) -> int:
     """The bytes of a file of text, about."""
     return file.stat().st_size * (_COMPRESSION if file.name.endswith(".gz") else 1)
-
-
-def _schemas_of_parquet(files: Sequence[Path]) -> list[pa.Schema]:
-    from pyarrow import parquet
-
-    return [parquet.read_schema(file) for file in files]
 
 
 def _schemas_of_text(files: Sequence[Path], kind: str, time: str | None) -> list[pa.Schema]:
