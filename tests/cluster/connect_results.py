@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream
-from tests.cluster.over_connect import AGGREGATES, EVENTS, OUTPUTS, clause_of, composed_of, rules_of, windows_of
+from tests.cluster.over_connect import AFTER, AGGREGATES, EVENTS, OUTPUTS, clause_of, composed_of, rules_of, windows_of
 from tests.cluster.processes import Process, connect_server
 from tests.spark.streams import FUNNEL, events
 
 
-def outputs_of(runs: dict[str, int], found: Path) -> Path:
-    """A folder with the outputs of queries, each of which runs so many times."""
-    with connect_server(found) as server:
-        port = server.wait_for_line(r"Spark Connect server started at: \S+:(\d+)")
-        names = [f"{name}:{times}" for name, times in runs.items()]
-        arguments = [f"sc://127.0.0.1:{port}", str(found), *names]
-        with Process(found, "client", sys.executable, "-m", "tests.cluster.over_connect", *arguments) as client:
-            client.wait()
-    return found
+class Connect:
+    """A server of Spark Connect, and a folder with what its clients have written."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self._url = folder, url
+        self._done: set[str] = set()
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path) -> Iterator[Connect]:
+        with connect_server(folder) as server:
+            port = server.wait_for_line(r"Spark Connect server started at: \S+:(\d+)")
+            yield cls(folder, f"sc://127.0.0.1:{port}")
+
+    def run(self, name: str) -> Path:
+        """The folder, after a client has run the queries of this name, and what they follow, once."""
+        if name not in self._done:
+            if name in AFTER:
+                self.run(AFTER[name])
+            command = [sys.executable, "-m", "tests.cluster.over_connect", self._url, str(self.folder), name]
+            with Process(self.folder, f"client-{name}", *command) as client:
+                client.wait()
+            self._done.add(name)
+        return self.folder
 
 
 def rows(df: DataFrame) -> list[str]:

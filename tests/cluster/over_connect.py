@@ -1,4 +1,4 @@
-"""A client of Spark Connect: ``python -m tests.cluster.over_connect URL FOLDER NAME:RUNS...`` runs the queries of these names.
+"""A client of Spark Connect: ``python -m tests.cluster.over_connect URL FOLDER NAME`` runs the queries of this name.
 
 A program of its own, because a process is a client of Spark Connect or has a classic session, not both. Sinks write each
 micro-batch to a folder of their output, because they run in a process of the server.
@@ -24,14 +24,22 @@ from asterism import (
     KeyedStream,
     Pattern,
     PatternProcessorStream,
+    PatternStream,
     RowPatternStream,
     TumblingWindows,
     WindowedStream,
+    create_savepoint,
+    diff_savepoints,
+    forget_keys,
     interval_join,
     match_recognize,
+    read_savepoint,
+    rescale_checkpoint,
+    restore_savepoint,
     window,
 )
 from asterism.discovery import FilePatternProcessorDiscovererFactory
+from asterism.errors import CheckpointInUseError
 from asterism.files.lease import Lease
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.spark.host.execution import Sink
@@ -57,11 +65,21 @@ OUTPUTS = {
 ERROR = "error"
 """The name of a query that fails. It follows the pattern."""
 LEASE, LEASES = "lease", ["stream", "frame", "writer", "chain"]
-"""The name of patterns, started in several ways on a checkpoint that another process, this one, uses at first."""
+"""The folder, and the names, of patterns that are started on a checkpoint that another process, this one, uses at first."""
 HISTORY = "history"
 """The name of a pattern that begins with a history."""
+SAVEPOINT, CONTINUED, RESCALED, FORGOTTEN = "savepoint", "continued", "rescaled", "forgotten"
+"""The names of a pattern that stops after half of the events and leaves a savepoint; and of what follows it."""
 TABLES = "tables"
 """The name of a join and a clause over tables."""
+AFTER = {ERROR: "pattern", **dict.fromkeys([CONTINUED, RESCALED, FORGOTTEN], SAVEPOINT)}
+"""What follows another one."""
+HALF = EVENTS // 2
+FOUND = "found.json"
+
+
+def pattern_of(stream: KeyedStream) -> PatternStream:
+    return CEP.pattern(stream, FUNNEL_OF_SPARK, key_groups=KEY_GROUPS)
 
 
 def rules_of(stream: KeyedStream, file: Path) -> PatternProcessorStream:
@@ -117,35 +135,95 @@ def sinks(folder: Path, outputs: Sequence[str]) -> dict[str, Sink]:
     return {output: sink(output) for output in outputs}
 
 
-def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
-    """Read the events in some runs, each of which continues from the checkpoint of the previous one. The last one ends the
-    input.
-    """
+def run(name: str, spark: SparkSession, folder: Path) -> None:
+    """Read the events in two runs, of which the second one continues from the checkpoint of the first one and ends the input."""
     options: dict[str, Any] = {"aggregate": AGGREGATES} if name in ("windows", "composed") else {}
-    table = events(EVENTS)
-    size = EVENTS // runs
-    for number in range(runs):
-        write_files(table.slice(number * size, size), folder / "in", [size // 2], first=2 * number)
+    folder /= name
+    queries: dict[str, Callable[[KeyedStream], Any]] = {
+        "pattern": pattern_of,
+        "rules": partial(rules_of, file=folder / "rules.json"),
+        "windows": windows_of,
+        "composed": composed_of,
+        "clause": clause_of,
+    }
+    for number in range(2):
+        write_files(events(EVENTS).slice(number * HALF, HALF), folder / "in", [HALF // 2], first=2 * number)
         stream = stream_of(spark, folder / "in")
-        found: Any = {
-            "pattern": lambda stream=stream: CEP.pattern(stream, FUNNEL_OF_SPARK, key_groups=KEY_GROUPS),
-            "rules": lambda stream=stream: rules_of(stream, folder / "rules.json"),
-            "windows": lambda stream=stream: windows_of(stream),
-            "composed": lambda stream=stream: composed_of(stream),
-            "clause": lambda stream=stream: clause_of(stream),
-        }[name]()
-        last = number == runs - 1
-        found.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=last, **options)
+        query = queries[name](stream)
+        query.run(sinks(folder, OUTPUTS[name]), checkpoint=str(folder / "checkpoint"), drain=number == 1, **options)
 
 
 def with_history(spark: SparkSession, folder: Path) -> None:
     """The first half of the events is a table."""
-    table = events(EVENTS)
-    write_files(table.slice(0, EVENTS // 2), folder / "history", [EVENTS // 2])
-    write_files(table.slice(EVENTS // 2), folder / "in", [EVENTS // 4])
+    folder /= HISTORY
+    write_files(events(EVENTS).slice(0, HALF), folder / "history", [HALF])
+    write_files(events(EVENTS).slice(HALF), folder / "in", [HALF // 2])
     history = spark.read.parquet(str(folder / "history"))
-    stream = CEP.pattern(stream_of(spark, folder / "in"), FUNNEL_OF_SPARK, key_groups=KEY_GROUPS)
+    stream = pattern_of(stream_of(spark, folder / "in"))
     stream.run(sinks(folder, OUTPUTS["pattern"]), checkpoint=str(folder / "checkpoint"), drain=True, history=history)
+
+
+# ---------------------------------------------------------------------- savepoints
+
+
+def savepoint(spark: SparkSession, folder: Path) -> None:
+    """It is not created while another process, this one, has the lease."""
+    folder /= SAVEPOINT
+    write_files(events(EVENTS).slice(0, HALF), folder / "in", [HALF // 2])
+    checkpoint, target = folder / "checkpoint", str(folder / "savepoint")
+    pattern_of(stream_of(spark, folder / "in")).run(
+        sinks(folder, OUTPUTS["pattern"]), checkpoint=str(checkpoint), drain=False
+    )
+    spark.conf.set(SECONDS, "4")
+    lease = Lease(str(checkpoint / FOLDER), "the checkpoint", expiry=4)
+    lease.acquire()
+    try:
+        create_savepoint(spark, str(checkpoint), target)
+        refusal = ""
+    except CheckpointInUseError as error:
+        refusal = error.message
+    finally:
+        lease.release()
+    create_savepoint(spark, str(checkpoint), target)
+    keys = sorted(
+        row.user for row in read_savepoint(spark, target).partial_matches().select("key.user").distinct().collect()
+    )
+    (folder / FOUND).write_text(json.dumps({"refusal": refusal, "keys": keys}))
+
+
+def continued(spark: SparkSession, folder: Path) -> None:
+    """With another number of key groups."""
+    of_savepoint, folder = folder / SAVEPOINT, folder / CONTINUED
+    write_files(events(EVENTS).slice(HALF), of_savepoint / "in", [HALF // 2], first=2)
+    stream = CEP.pattern(stream_of(spark, of_savepoint / "in"), FUNNEL_OF_SPARK, key_groups=KEY_GROUPS + 3)
+    stream.run(
+        sinks(folder, OUTPUTS["pattern"]),
+        checkpoint=str(folder / "checkpoint"),
+        drain=True,
+        from_savepoint=str(of_savepoint / "savepoint"),
+    )
+
+
+def rescaled(spark: SparkSession, folder: Path) -> None:
+    _changed(spark, folder, RESCALED, lambda checkpoint: rescale_checkpoint(spark, checkpoint, tasks=1, key_groups=3))
+
+
+def forgotten(spark: SparkSession, folder: Path) -> None:
+    [key, *_] = json.loads((folder / SAVEPOINT / FOUND).read_text())["keys"]
+    _changed(spark, folder, FORGOTTEN, lambda checkpoint: forget_keys(spark, checkpoint, [{"user": key}]).removed)
+
+
+def _changed(spark: SparkSession, folder: Path, name: str, change: Callable[[str], object]) -> None:
+    """Restore the savepoint, change the checkpoint, and compare a savepoint of it with the former one."""
+    former, folder = str(folder / SAVEPOINT / "savepoint"), folder / name
+    restore_savepoint(spark, former, str(folder / "checkpoint"), key_groups=2)
+    answer = change(str(folder / "checkpoint"))
+    create_savepoint(spark, str(folder / "checkpoint"), str(folder / "savepoint"))
+    [operator] = diff_savepoints(spark, former, str(folder / "savepoint")).to_dict()["operators"]
+    (folder / FOUND).write_text(json.dumps({"answer": answer, "tables": operator["tables"]}))
+
+
+# ---------------------------------------------------------------------- errors
 
 
 def error_of(start: Callable[[], object]) -> str:
@@ -161,15 +239,15 @@ def error_of(start: Callable[[], object]) -> str:
     return "the server is too busy"
 
 
-def refused(spark: SparkSession, folder: Path) -> None:
-    """Each kind of start on a checkpoint that this process uses, and then on one that nobody uses."""
+def refused(kind: str, spark: SparkSession, folder: Path) -> None:
+    """A kind of start on a checkpoint that this process uses, and then on the same one, that nobody uses."""
+    folder = folder / LEASE / kind
     spark.conf.set(SECONDS, "4")
     write_files(events(EVENTS), folder / "in", [EVENTS])
-    stream = stream_of(spark, folder / "in")
+    stream, checkpoint = stream_of(spark, folder / "in"), str(folder / "checkpoint")
 
-    def start(kind: str) -> None:
-        checkpoint, write = str(folder / kind / "checkpoint"), sinks(folder / kind, ["matches"])
-        matches = CEP.pattern(stream, FUNNEL_OF_SPARK, key_groups=KEY_GROUPS)
+    def start() -> None:
+        write, matches = sinks(folder, ["matches"]), pattern_of(stream)
         if kind == "stream":
             matches.run(write, checkpoint=checkpoint)
         elif kind == "frame":
@@ -180,53 +258,53 @@ def refused(spark: SparkSession, folder: Path) -> None:
             writer = matches.matches.where("user <> ''").writeStream.format("noop").trigger(availableNow=True)
             writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 
-    found = {}
-    for kind in LEASES:
-        claims = folder / kind / "checkpoint" / FOLDER
-        lease = Lease(str(claims), "the checkpoint", expiry=4)
-        lease.acquire()
-        error = error_of(partial(start, kind))
-        began = (claims.parent / "offsets" / "0").exists()
-        lease.release()
-        ended = error_of(partial(start, kind))
-        states = " ".join(path.stem.rpartition("-")[2] for path in claims.iterdir())
-        found[kind] = {"error": error, "began": began, "claims": states, "ended": ended}
-    (folder / "leases.json").write_text(json.dumps(found))
-    spark.conf.unset(SECONDS)
+    claims = Path(checkpoint) / FOLDER
+    lease = Lease(str(claims), "the checkpoint", expiry=4)
+    lease.acquire()
+    error = error_of(start)
+    began = (claims.parent / "offsets" / "0").exists()
+    lease.release()
+    ended = error_of(start)
+    states = " ".join(path.stem.rpartition("-")[2] for path in claims.iterdir())
+    (folder / FOUND).write_text(json.dumps({"error": error, "began": began, "claims": states, "ended": ended}))
 
 
 def another_query(spark: SparkSession, folder: Path) -> None:
     """It is started from the checkpoint of the pattern, and not with ``run``, which looks at the checkpoint before."""
-    matches = CEP.pattern(stream_of(spark, folder / "in"), FUNNEL, key_groups=KEY_GROUPS + 1).matches
-    writer = matches.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    of_pattern = folder / "pattern"
+    matches = CEP.pattern(stream_of(spark, of_pattern / "in"), FUNNEL, key_groups=KEY_GROUPS + 1).matches
+    writer = matches.writeStream.format("noop").option("checkpointLocation", str(of_pattern / "checkpoint"))
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    except Exception as error:
+        (folder / ERROR).write_text(f"{type(error).__name__}: {error}")
 
 
-def main(url: str, folder: Path, names: list[str]) -> None:
+def over_tables(spark: SparkSession, folder: Path) -> None:
+    table = spark.createDataFrame(events(99))
+    joined_of(table).write.parquet(str(folder / "joined"))
+    clause_of(KeyedStream(table, time="ts")).matches.write.parquet(str(folder / "matches"))
+
+
+PROGRAMS: dict[str, Callable[[SparkSession, Path], None]] = {
+    **{name: partial(run, name) for name in OUTPUTS},
+    **{kind: partial(refused, kind) for kind in LEASES},
+    ERROR: another_query,
+    TABLES: over_tables,
+    HISTORY: with_history,
+    SAVEPOINT: savepoint,
+    CONTINUED: continued,
+    RESCALED: rescaled,
+    FORGOTTEN: forgotten,
+}
+
+
+def main(url: str, folder: Path, name: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    for text in names:
-        name, _, runs = text.partition(":")
-        if name == TABLES:
-            table = spark.createDataFrame(events(99))
-            joined_of(table).write.parquet(str(folder / "joined"))
-            clause_of(KeyedStream(table, time="ts")).matches.write.parquet(str(folder / "matches"))
-            continue
-        if name == HISTORY:
-            with_history(spark, folder / name)
-            continue
-        if name == LEASE:
-            refused(spark, folder / name)
-            continue
-        if name != ERROR:
-            run(spark, name, folder / name, int(runs))
-            continue
-        try:
-            another_query(spark, folder / "pattern")
-        except Exception as error:
-            (folder / ERROR).write_text(f"{type(error).__name__}: {error}")
+    PROGRAMS[name](spark, folder)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,4 +1,6 @@
-"""Over Spark Connect, the control source holds the lease of the checkpoint: in a process of the server, which Spark ends."""
+"""Over Spark Connect, the control source holds the lease of the checkpoint, in a process of the server, which Spark ends; and
+functions for savepoints hold it in the client.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ import pytest
 from asterism.errors import CheckpointInUseError, LeaseLostError
 from asterism.spark.host.control_source import ControlReader, ControlSource, renamed
 from asterism.spark.host.versions import ReadMaxRows
+from asterism.spark.session import leases
 from asterism.spark.session.leases import FOLDER
 from tests.kit import ROOT
 
@@ -107,3 +111,35 @@ def test_a_checkpoint_that_is_known_later_is_an_attribute() -> None:
     reader = source({"keyGroups": "2", "definition": "d"}).streamReader(None)
     assert (reader.checkpoint, reader.lease_seconds, reader.hadoop) == ("/data/checkpoint", 20.0, {"a": "b"})
     assert ControlSource({"keyGroups": "2", "definition": "d"}).streamReader(None).checkpoint is None
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A session of a client of Spark Connect, as far as leases need one."""
+    monkeypatch.setattr(leases, "is_remote", lambda: True)
+    monkeypatch.setattr(leases, "hadoop_settings", lambda spark: {})
+    return SimpleNamespace(conf=SimpleNamespace(get=lambda *_: "0.5"))
+
+
+def test_a_client_that_reads_or_writes_a_checkpoint_itself_holds_its_lease(tmp_path: Path, client: Any) -> None:
+    """Once, also in functions that call each other, such as that which creates a savepoint to forget a key."""
+    with leases.leased_here(client, str(tmp_path)):
+        with leases.leased_here(client, str(tmp_path)) as check:
+            check()
+        with pytest.raises(CheckpointInUseError, match=f"process {os.getpid()} on"):
+            reader_of(tmp_path, 0.5).initialOffset()
+    assert claims(tmp_path) == ["released"]
+
+
+def test_a_client_that_was_taken_over_says_so(tmp_path: Path, client: Any) -> None:
+    other, checkpoint = reader_of(tmp_path, 0.5), str(tmp_path)
+
+    def paused() -> None:
+        with leases.leased_here(client, checkpoint):
+            leases._held[checkpoint].lease._ended.set()  # nothing renews it any more
+            time.sleep(0.5)
+            other.initialOffset()
+
+    with pytest.raises(LeaseLostError, match="was taken over"):
+        paused()
+    other.stop()

@@ -67,7 +67,7 @@ from asterism.spark.host.stateful import group_column, hash_of
 from asterism.spark.progress.rule_progress import wait_for_counts
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, current_checkpoint
-from asterism.spark.session.leases import FOLDER, leased, leased_here, runs_here
+from asterism.spark.session.leases import FOLDER, leased_here, runs_here
 from asterism.spark.session.settings import expect_session, hadoop_settings, resolved, settings
 from asterism.text.printable import quoted_name
 
@@ -119,7 +119,7 @@ def create_savepoint(spark: SparkSession, checkpoint: str, target: str, *, store
     if store is not None and not sets.names():
         raise StateError(f"there are no sets of rules in {store}", hint="store= of the query")
     checked_operators(spark, source.location)  # before a lease is written there
-    with leased(spark, source.location):
+    with leased_here(spark, source.location):
         if runs_here(source.location):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
         with writing(spark, folder, checkpoint) as complete:

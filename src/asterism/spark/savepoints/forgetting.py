@@ -17,7 +17,7 @@ from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.savepoints.writing import Keys, SavepointWriter
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
 from asterism.spark.session.history import FOLDER as HISTORY
-from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.leases import leased_here, runs_here
 from asterism.spark.session.settings import expect_session
 
 _OF_SPARK = (HISTORY, "commits", "metadata", "offsets", SOURCES, "state")
@@ -71,7 +71,7 @@ def remove_former_state(spark: SparkSession, checkpoint: str) -> list[str]:
     current = current_checkpoint(spark, whole.location)
     if whole.read(CURRENT) is None:
         raise StateError(f"the checkpoint {checkpoint} was not changed in place", hint="it has no former files")
-    with leased(spark, current):
+    with leased_here(spark, current):
         if runs_here(current):
             raise StateError(f"the query with the checkpoint {checkpoint} runs", hint="stop it: query.stop()")
         former = _former(whole)

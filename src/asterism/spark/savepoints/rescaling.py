@@ -15,7 +15,7 @@ from asterism.spark.savepoints.creating import checked_operators, create_savepoi
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import write_checkpoint
 from asterism.spark.session.checkpoints import CURRENT, current_checkpoint
-from asterism.spark.session.leases import leased, runs_here
+from asterism.spark.session.leases import leased_here, runs_here
 from asterism.spark.session.settings import expect_session
 
 _PART = ".savepoint"
@@ -58,7 +58,7 @@ def in_place(spark: SparkSession, checkpoint: str, name: str) -> Iterator[tuple[
     whole = StoredFolder.of(spark, checkpoint)
     current = current_checkpoint(spark, whole.location)
     checked_operators(spark, current)  # before a lease is written there
-    with leased(spark, current):
+    with leased_here(spark, current):
         if current_checkpoint(spark, whole.location) != current:
             raise StateError(
                 f"another process has changed the checkpoint {checkpoint} meanwhile", hint="repeat the call"
@@ -95,7 +95,7 @@ def undo_change(spark: SparkSession, checkpoint: str) -> None:
             f"the checkpoint {checkpoint} has no former files", "It was not changed in place, or they were removed."
         )
     folder, former = whole / document["folder"], document["former"]
-    with leased(spark, folder.location):
+    with leased_here(spark, folder.location):
         if (folder / "commits").numbers() != [0] or runs_here(folder.location):
             raise StateError(
                 f"the query with the checkpoint {checkpoint} has run since the change",

@@ -74,7 +74,7 @@ from asterism.spark.host.stateful import bootstrap_source, group_column
 from asterism.spark.savepoints.creating import PARQUET, label_column
 from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.checkpoints import RESTORED, SETS
-from asterism.spark.session.leases import FOLDER, leased
+from asterism.spark.session.leases import FOLDER, leased_here
 from asterism.spark.session.pipelines import parsed
 from asterism.spark.session.settings import PARTITIONS, configure_state_store, expect_session, settings
 from asterism.spark.session.unwrapping import explained
@@ -127,7 +127,7 @@ def write_checkpoint(
     sets = sets if (folder / STORE).names() else None
     for operator in stored.operators:
         _check_instances(spark, operator, operator.key_groups if key_groups is None else key_groups)
-    with leased(spark, target.location):
+    with leased_here(spark, target.location):
         _prepare(target, folder, sets)
         if sets is not None:
             (folder / STORE).copy_to(sets, below(stored.manifest.files, STORE))

@@ -30,7 +30,7 @@ from asterism.spark.savepoints.restoring import (
     write_checkpoint,
 )
 from asterism.spark.session.checkpoints import RESTORED
-from asterism.spark.session.leases import FOLDER, leased
+from asterism.spark.session.leases import FOLDER, leased_here
 from asterism.spark.session.settings import expect_session, stateful_tasks
 from asterism.streams.run_options import AllowedChange, RunOptions
 
@@ -127,7 +127,7 @@ def begin_from_savepoint(
         return
     sets = target / STORE if store is None else StoredFolder.of(spark, store)
     tasks = None if options.key_groups is None else stateful_tasks(spark, options.key_groups)
-    with leased(spark, target.location):
+    with leased_here(spark, target.location):
         if _is_made(target, folder):  # by another process
             return
         if not _is_changed(folder, operator, options.change):

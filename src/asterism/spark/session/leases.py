@@ -63,6 +63,31 @@ def leased(
     if checkpoint is None or is_remote() or seconds <= 0:
         yield lambda query: None
         return
+    with _lease(spark, checkpoint, seconds, what) as keep:
+        yield keep
+
+
+@contextmanager
+def leased_here(spark: SparkSession, checkpoint: str, what: str = "checkpoint") -> Iterator[Callable[[], None]]:
+    """Hold the lease inside the block, also in a client of Spark Connect, which reads or writes the files there itself. The block
+    gets a function that raises :class:`LeaseLostError` if another process has taken over, as its end does.
+
+    :raises CheckpointInUseError: another process runs a query on the checkpoint
+    """
+    seconds = lease_seconds(spark)
+    if seconds <= 0:
+        yield lambda: None
+        return
+    with _lease(spark, checkpoint, seconds, what):
+        yield partial(_check, checkpoint)
+        _check(checkpoint)
+
+
+@contextmanager
+def _lease(
+    spark: SparkSession, checkpoint: str, seconds: float, what: str
+) -> Iterator[Callable[[StreamingQuery], None]]:
+    """Hold the lease, which this process may hold already."""
     held = _started(checkpoint) or _acquired(spark, checkpoint, seconds, what)
     if held is None:
         yield lambda query: None
@@ -86,26 +111,6 @@ def leased(
             _release(checkpoint, held.query)
 
 
-@contextmanager
-def leased_here(spark: SparkSession, checkpoint: str, what: str = "checkpoint") -> Iterator[Callable[[], None]]:
-    """Hold the lease inside the block, also in a client of Spark Connect, which writes to the checkpoint itself. The block gets a
-    function that raises :class:`LeaseLostError` if another process has taken over.
-
-    :raises CheckpointInUseError: another process runs a query on the checkpoint
-    """
-    seconds = lease_seconds(spark)
-    if not is_remote() or seconds <= 0:
-        with leased(spark, checkpoint, what):
-            yield partial(_check, checkpoint)
-        return
-    lease = SourceLease(checkpoint, seconds, hadoop_settings(spark), what)
-    try:
-        yield lease.check
-        lease.check()
-    finally:
-        lease.release()
-
-
 def lease_seconds(spark: SparkSession) -> float:
     """After which another process takes over; 0 or less: no lease is taken."""
     return float(spark.conf.get(SECONDS, None) or EXPIRY)
@@ -122,11 +127,10 @@ class SourceLease:
 
     :param seconds: after which another process takes over
     :param hadoop: settings of Hadoop
-    :param what: what is at the location, for messages
     """
 
-    def __init__(self, checkpoint: str, seconds: float, hadoop: Mapping[str, str], what: str = "checkpoint") -> None:
-        self._lease = _new_lease(checkpoint, seconds, hadoop, what)
+    def __init__(self, checkpoint: str, seconds: float, hadoop: Mapping[str, str]) -> None:
+        self._lease = _new_lease(checkpoint, seconds, hadoop, "checkpoint")
 
     def check(self) -> None:
         """
