@@ -1,8 +1,9 @@
 """A history before a stream, beside the same events as a table and as a stream: ``python -m benchmarks.histories``.
 
 Each line is JSON: the seconds of CPU of all processes of Spark, and seconds, of a pattern over a table, over the same events
-as the history of a new query, and over the same events as its stream, in micro-batches of some files. Each is run twice in one
-session; the first run warms up.
+as the history of a new query, as a savepoint that is made from them, and over the same events as its stream, in micro-batches of
+some files. Each is run several times in one session, in turn; the first run warms up. With several numbers of events, the
+differences are what events cost beside what each start of a query costs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, bootstrap_savepoint
 from benchmarks.harness import session
 
 PATTERN = (
@@ -61,7 +62,7 @@ def measured(what: Callable[[], object]) -> dict[str, float]:
     return {"cpu": round(cpu_seconds() - cpu, 1), "seconds": round(time.perf_counter() - begin, 1)}
 
 
-def measure(spark: SparkSession, folder: Path, events: int) -> None:
+def measure(spark: SparkSession, folder: Path, events: int, names: list[str], runs: int) -> None:
     place, counts = str(folder / "events"), list[int]()
     kinds = "CASE WHEN rand(1) < 0.1 THEN 'a' WHEN rand(2) < 0.1 THEN 'b' ELSE 'c' END"
     moment = "TIMESTAMP_MICROS(1735689600000000 + 20000 * id + CAST(rand(4) * 4000000 AS BIGINT))"
@@ -86,12 +87,18 @@ def measure(spark: SparkSession, folder: Path, events: int) -> None:
     def history() -> None:
         run("history", spark.readStream.schema(schema).parquet(f"{place}-2"), history=spark.read.parquet(place))
 
+    def savepoint() -> None:
+        target, sinks = str(folder / f"savepoint-{time.monotonic_ns()}"), {"matches": count}
+        events_of_stream = spark.readStream.schema(schema).parquet(f"{place}-2")
+        matches = stream_of(events_of_stream)
+        bootstrap_savepoint(matches, spark.read.parquet(place), target, sinks, select={"matches": MEASURES})
+
     def stream() -> None:
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
         run("stream", reader.parquet(place))
 
-    for number in range(2):
-        for what in (table, history, stream):
+    for number in range(runs):
+        for what in (each for each in (table, history, savepoint, stream) if each.__name__ in names):
             counts.clear()
             found = {"what": what.__name__, "run": number, "events": events, **measured(what), "matches": sum(counts)}
             print(json.dumps(found), flush=True)
@@ -99,13 +106,16 @@ def measure(spark: SparkSession, folder: Path, events: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=5_000_000)
+    parser.add_argument("--events", default="2000000,10000000", help="one number or several")
+    parser.add_argument("--what", default="table,history,savepoint,stream")
+    parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--memory", default="4g", help="of Spark's driver")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="histories"))
     spark = session(2, arguments.memory)
     try:
-        measure(spark, folder, arguments.events)
+        for events in map(int, arguments.events.split(",")):
+            measure(spark, folder / str(events), events, arguments.what.split(","), arguments.runs)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""The positions of sources other than files: a query continues from a savepoint with the next record, and reads none twice."""
+"""The positions of sources: a query continues from a savepoint with the next record, and reads none twice."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from asterism import CEP, KeyedStream, create_savepoint, restore_savepoint
 from asterism.sinks import FileSink
-from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, parts
+from tests.savepoints.test_savepoints_slow import AB, EVENTS, SECOND, Query, of_pattern, parts
 from tests.servers.kafka import Broker
 
 pytestmark = pytest.mark.spark
@@ -87,3 +88,24 @@ def test_offsets_that_are_numbers(spark: SparkSession, tmp_path: Path) -> None:
     rows = [Counter(map(str, df.collect())) for df in names]
     assert rows[0] == rows[1]
     assert rows[0]
+
+
+def test_a_folder_of_files_moves(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes another location that is a pattern of paths. The files that were read may be gone."""
+    whole, moved = (Query(spark, tmp_path / name, of_pattern) for name in ("whole", "moved"))
+    for number, rows in enumerate(parts()):
+        whole.write(number, rows)
+        if number < 2:
+            moved.write(number, rows)
+    whole.run("checkpoint", drain=True)
+    moved.run("first", drain=False)
+    create_savepoint(spark, str(moved.folder / "first"), str(tmp_path / "savepoint"))
+    shutil.rmtree(moved.folder / "events")
+    for number in range(2):
+        (whole.folder / "events" / f"{number:03d}.parquet").unlink()
+    files = spark.readStream.schema(EVENTS).parquet(str(whole.folder / "events" / "*.parquet"))
+    stream, outputs = of_pattern(files, {})
+    sinks = {output: FileSink(str(moved.folder / output)) for output in outputs}
+    stream.run(sinks, checkpoint=str(moved.folder / "second"), drain=True, from_savepoint=str(tmp_path / "savepoint"))
+    moved.write(0, [])
+    assert moved.rows() == whole.rows()
