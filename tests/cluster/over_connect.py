@@ -228,7 +228,7 @@ def _changed(spark: SparkSession, folder: Path, name: str, change: Callable[[str
 
 def error_of(start: Callable[[], object]) -> str:
     """The error of a query. It is started again if the server was so busy that its Python process did not answer in time."""
-    for _ in range(5):
+    for _ in range(20):
         try:
             start()
         except Exception as error:
