@@ -11,7 +11,7 @@ from asterism.elastic import syntax
 from asterism.elastic.conditions import CATEGORY, TIME, ConditionWriter
 from asterism.elastic.parsing import parse
 from asterism.elastic.samples import SampleItem, items_of
-from asterism.elastic.sequences import SequenceClause, sequence_clause
+from asterism.elastic.sequences import SequenceClause, any_of, sequence_clause
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
 
 SEQUENCE, EVENT = "sequence", "event_number"
@@ -77,7 +77,7 @@ def plan_of(
         return SamplePlan(items_of(query.of, writer), query.pipes, writer)
     of = sequence_clause(query.of, writer, time=time, copies=True)
     steps = [*query.of.steps, *([query.of.until] if query.of.until is not None else [])]
-    relevant = " OR ".join(f"({writer.event(step.query)})" for step in steps)
+    relevant = any_of([writer.event(step.query) for step in steps])
     measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"INT(SUBSTRING(SPLIT_PART(CLASSIFIER(), '_', 1), 2)) AS {EVENT}"]
     clause = of.text(time, measures, "ALL ROWS PER MATCH")
     return SequencePlan(of, clause, relevant, query.pipes, writer)

@@ -233,11 +233,11 @@ class _SequenceWriter:
         if leading:
             lead = self._variable("lead", [], leading)
             if trailing:
-                self.definitions[BEFORE] = _any_of(leading)
+                self.definitions[BEFORE] = any_of(leading)
                 lead = f"({BEFORE} | {lead})"
             pattern = f"{{- {lead}* -}} {pattern}"
         if trailing:
-            absent = _any_of(trailing)
+            absent = any_of(trailing)
             if leading:
                 absent = f"({absent}) AND {self._soon_after(f'LAST({BEFORE}.{quoted_name(self.time)})')}"
             self.definitions["absent"] = absent
@@ -362,7 +362,7 @@ class _SequenceWriter:
         return " AND ".join([f"({condition})", *(f"{key} IS NOT NULL" for key in needed)])
 
 
-def _any_of(conditions: Sequence[str]) -> str:
+def any_of(conditions: Sequence[str]) -> str:
     return " OR ".join(f"({condition})" for condition in conditions)
 
 

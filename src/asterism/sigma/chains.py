@@ -128,7 +128,7 @@ class ChainTranslator:
         if self.time is None:
             raise PatternProcessorError(
                 "a correlation of correlations needs the name of the event-time column",
-                hint='time="ts", or --time-column ts',
+                hint='time="ts"; in a command, --time ts, or --time-column ts of `rules add`',
             )
         self._add(self.chain, [])
         *others, last = self._made

@@ -105,7 +105,7 @@ def sigma_additions(path: str, options: SigmaOptions, *, is_translated: bool) ->
     :param is_translated: whether they are added as what they become; else as they are written, where that is all of a rule
     """
     from asterism.discovery.editing.rule_set import Addition
-    from asterism.discovery.sources.sigma_rules import sigma_rules_at
+    from asterism.discovery.sources.sigma_rules import document_as_written, sigma_rules_at
     from asterism.rules.definition.processor import MAX_SQL, PatternProcessor, Slot
     from asterism.rules.sets.interfaces import unless_duplicate
 
@@ -119,13 +119,10 @@ def sigma_additions(path: str, options: SigmaOptions, *, is_translated: bool) ->
             refused += 1
             click.echo(printable(one_line(str(processor), 1000)))
             continue
-        item = processor.to_dict()
         text = rule.written() if rule is not None and not is_translated else None
-        if text is not None and len(text) <= MAX_SQL:
-            item = {"id": processor.id, "version": processor.version, "sigma": text}
-        elif not is_translated:
-            unwritten += 1
-        additions.append(Addition(item, processor))
+        item = document_as_written(processor, text)
+        unwritten += item is None and not is_translated
+        additions.append(Addition(item or processor.to_dict(), processor))
     if refused:
         click.echo(f"{refused:,} of {len(additions) + refused:,} rules are refused")
     if unwritten:

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 from asterism.discovery.editing.edited_documents import first_of_each
 from asterism.discovery.editing.kept_rules import ON, WRONG, Rule, SeenRules
 from asterism.discovery.sources.documents import unreadable, yaml_paths_in
-from asterism.discovery.sources.sigma_rules import sigma_rules_at
+from asterism.discovery.sources.sigma_rules import document_as_written, sigma_rules_at
 from asterism.errors import RuleSourceError
-from asterism.rules.definition.processor import MAX_SQL, PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
 from asterism.sigma.collection import TranslatedRule
 from asterism.sigma.pipelines import SigmaOptions
 
@@ -78,9 +78,7 @@ class SigmaRules(SeenRules):
     def _item(self, processor: PatternProcessor, rule: TranslatedRule | None) -> dict[str, Any]:
         """The rule as it is written; with options, which its document cannot have, as what it becomes."""
         text = None if rule is None or self.options != SigmaOptions() else rule.text
-        if text is None or len(text) > MAX_SQL:
-            return processor.to_dict()
-        return {"id": processor.id, "version": processor.version, "sigma": text}
+        return document_as_written(processor, text) or processor.to_dict()
 
     def _refuse(self) -> NoReturn:
         hint = "asterism rules add rules.yaml FOLDER --sigma: a copy of them, in which rules can be disabled"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from asterism.discovery.sources.documents import WHOLE, yaml_paths_in
 from asterism.discovery.sources.file import FileContent, FileDiscoverer, LocalFiles, WatchedFile, absolute_location
@@ -14,7 +15,7 @@ from asterism.discovery.sources.polling import Items
 from asterism.discovery.sources.several_documents import WatchedDocument
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
 from asterism.files.file_systems import is_path
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import MAX_SQL, PatternProcessor
 from asterism.rules.definition.rule_templates import version_of
 from asterism.rules.sets.interfaces import (
     Discovered,
@@ -147,6 +148,13 @@ def sigma_rules_at(path: Path, options: SigmaOptions) -> Iterator[tuple[Discover
     for _, outcome in translated(documents, options):
         processor = processor_of(outcome)
         yield processor, outcome if isinstance(outcome, TranslatedRule) else None
+
+
+def document_as_written(processor: PatternProcessor, text: str | None) -> dict[str, Any] | None:
+    """The document of a rule with its own *text*. None: there is none, or a document has no place for it."""
+    if text is None or len(text) > MAX_SQL:
+        return None
+    return {"id": processor.id, "version": processor.version, "sigma": text}
 
 
 def processor_of(outcome: Outcome) -> Discovered:
