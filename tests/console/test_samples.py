@@ -121,6 +121,7 @@ def test_a_rule_is_tried_as_if_it_were_in_force() -> None:
     found = tried(rule(suppress={"for": "1 hour"}), events)
     assert (len(found["matches"]), found["suppressed"]) == (1, 1)
     assert "suppressed" not in tried(rule(), events)
+    assert len(tried(rule(shadow=True))["matches"]) == len(tried(graph(shadow=True))["matches"]) == 1
     assert len(tried(graph(function="nosuch"))["matches"]) == 1
 
 

@@ -31,7 +31,7 @@ from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.clauses import clause_of
 from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, as_in_force
 from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.definition.source_words import SourceWords, words_of
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
@@ -211,7 +211,7 @@ class Samples:
         if events.num_rows > MAX_SEARCHED:
             return []
         settings = self.settings
-        rule = replace(rule, timestamp=None, expires=None)
+        rule = as_in_force(rule)
         try:
             matches, _ = numbered_matches(rule, events, settings.keys, time, Semantics(settings.semantics))
         except AsterismError:
@@ -224,7 +224,7 @@ class Samples:
     ) -> dict[str, Any]:
         settings = self.settings
         # Rules are tried as if they were in force.
-        rule = replace(rule, timestamp=None, expires=None)
+        rule = as_in_force(rule)
         schema = self.schema()
         sample = events_in(text, schema, settings.time)
         events = self._looked_up(with_columns_of(sample, schema))
@@ -289,7 +289,7 @@ class Samples:
         :raises AsterismError: the rule fails on the sample, or a test cannot have such events
         """
         settings = self.settings
-        rule = replace(PatternProcessor.from_dict(item), timestamp=None, expires=None)
+        rule = as_in_force(PatternProcessor.from_dict(item))
         schema = self.schema()
         sample = events_in(text, schema, settings.time)
         time = settings.time if settings.time in sample.column_names else None

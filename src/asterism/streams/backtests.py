@@ -30,7 +30,7 @@ from asterism.rules.checking.backtest import (
     BacktestRule,
     BacktestRun,
 )
-from asterism.rules.definition.processor import MAX_ID, PatternProcessor
+from asterism.rules.definition.processor import MAX_ID, PatternProcessor, as_in_force
 from asterism.rules.matching.operator import DynamicCepOperator, RuleOptions
 from asterism.rules.publishing.coordinator import Coordinator
 from asterism.rules.publishing.lookup_watch import DefinedLookup, fixed_versions
@@ -145,10 +145,7 @@ class UsableRules:
         ]
         # A timestamp is mostly in the future; a backtest shows what the rule would have matched in the past.
         timeless = {
-            processor.id: replace(processor, timestamp=None, expires=None, shadow=False)
-            if processor.timestamp or processor.expires or processor.shadow
-            else processor
-            for processor in sorted(every, key=lambda processor: processor.shadow)
+            processor.id: as_in_force(processor) for processor in sorted(every, key=lambda processor: processor.shadow)
         }
         refused = [rule for rule in coordinator.status.rules if rule.state == REFUSED and (shadows or not rule.shadow)]
         reasons = {rule.id: rule.reason or "" for rule in sorted(refused, key=lambda rule: rule.shadow)}

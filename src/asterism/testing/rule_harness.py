@@ -19,7 +19,7 @@ from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.clause.reading import read
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, as_in_force
 from asterism.rules.definition.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
@@ -64,7 +64,7 @@ def run_rule_test(
     ('expected, not found: a1 b2', 'found, not expected: a1 b3 [1, 3]', 'events: a1 x2 b3')
     """
     try:
-        rule = replace(processor, timestamp=None, expires=None, shadow=False)
+        rule = as_in_force(processor)
         return RuleTestResult(test, tuple(_failure(rule, test, semantics, checked(udfs))))
     except AsterismError as error:
         return RuleTestResult(test, tuple(line.strip() for line in str(error).splitlines()))

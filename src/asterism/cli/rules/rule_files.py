@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,9 @@ class RuleInFile:
 
 
 def _alone(rule: Rule) -> PatternProcessor:
-    return replace(rule.processor(), timestamp=None, expires=None, shadow=False)
+    from asterism.rules.definition.processor import as_in_force
+
+    return as_in_force(rule.processor())
 
 
 def _rules_in(file: Path, sigma: SigmaOptions | None) -> Sequence[Rule]:

@@ -521,6 +521,13 @@ def fits(new: RuleVersion, others: Iterable[RuleVersion]) -> bool:
     return True
 
 
+def as_in_force(processor: PatternProcessor) -> PatternProcessor:
+    """*processor* as if it were in force at any time, to try it: without its timestamp and expiry, and not as a shadow."""
+    if processor.timestamp is None and processor.expires is None and not processor.shadow:
+        return processor
+    return replace(processor, timestamp=None, expires=None, shadow=False)
+
+
 def defining(processor: PatternProcessor) -> PatternProcessor:
     """*processor* without the parts that can change within a version."""
     return replace(processor, labels={}, expires=None, shadow=False, adopt=None)
