@@ -37,6 +37,8 @@ ALLOWED = {
     + r"TransformWithStateInPySparkStateServer: No more data to read from the socket": "Spark, at times, at the first start",
     r"[\d-]+ [\d:,]+ INFO asterism\.rules\.processor: .*": "rules that a query has read, for those who run it",
     _SPARK
+    + r"StateStore: Loaded state store provider in loadTimeMs=\d+ for .*": "on a busy machine, in more than two seconds",
+    _SPARK
     + r"ProcessingTimeExecutor: Current batch is falling behind\..*": "on a busy machine, for a trigger interval",
     _SPARK
     + r"DAGScheduler: Failed to cancel job group [\w-]+\. Cannot find active jobs for it\.": "a query is stopped",

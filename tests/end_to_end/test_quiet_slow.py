@@ -25,7 +25,7 @@ PROGRAMS = [
 def test_a_first_run(program: Path, tmp_path: Path) -> None:
     done = run_file(program, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert unexpected(done.stderr) == []
+    assert "\n".join(unexpected(done.stderr)) == ""
     assert [line for line in done.stdout.splitlines() if re.search(r"\bWARN\b|\bERROR\b|^\tat ", line)] == []
 
 

@@ -96,7 +96,7 @@ def test_idle_inputs_and_the_end_of_an_input() -> None:
         rows = engine.finish("right")
         with pytest.raises(InvalidEventError, match='the input "right" has ended'):
             engine.process(QUOTES, input="right")
-        with pytest.raises(InvalidEventError, match="several inputs have no default"):
+        with pytest.raises(InvalidEventError, match="the input must be named, because there are several"):
             engine.process(QUOTES)
         assert rows["results"].num_rows == 0
         assert engine.watermark == last + timedelta(seconds=9)

@@ -107,11 +107,11 @@ class _EqlParser:
             if match is None or (match.lastgroup == "sign" and self.text.startswith("/*", position)):
                 problem, hint = "unexpected character", None
                 if self.text.startswith("/*", position):
-                    problem = "the comment has no end"
+                    problem = "the comment is not closed"
                 if self.text[position] == "'":
-                    problem, hint = "texts are in double quotes", 'write "..."'
+                    problem, hint = "strings are written in double quotes", 'write "..."'
                 elif self.text[position] == '"':
-                    problem = "the text has no end"
+                    problem = "the string is not closed"
                 raise ExpressionSyntaxError.at(problem, self.text, position, hint)
             kind = str(match.lastgroup)
             if kind == "number" and (len(match[0]) > MAX_DIGITS or math.isinf(float(match[0]))):
@@ -217,7 +217,7 @@ class _EqlParser:
         if all(step.absent for step in steps):
             self.fail("a sequence has an event that is not absent", start)
         if any(step.absent for step in steps) and maxspan is None:
-            self.fail("an absent event needs with maxspan", start, "sequence with maxspan=5m ...")
+            self.fail("an absent event requires `with maxspan`", start, "sequence with maxspan=5m ...")
         self._check_keys(by, [*steps, *([until] if until is not None else [])], start)
         return syntax.EqlSequence(by, maxspan, steps, until, start=start.start)
 

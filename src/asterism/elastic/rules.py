@@ -38,5 +38,5 @@ def clause_of_rule(text: str, measures: Sequence[str] = ()) -> str:
         "a rule cannot be a sample",
         text,
         query.of.start,
-        "A sample has no order and no bound in time: asterism.eql(query, events) finds it in a table",
+        "a sample has no order and no time limit; find it in a table with asterism.eql(query, events)",
     )

@@ -279,7 +279,7 @@ class _SequenceWriter:
                 "the events of the sequence overlap in too many ways",
                 self.writer.text,
                 self.sequence.start,
-                "conditions of which one event satisfies only one",
+                "use conditions of which an event satisfies only one",
             )
         event, other = self.steps[own], self.steps[later]
         is_last = own + 1 == len(self.steps)

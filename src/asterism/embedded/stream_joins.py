@@ -50,7 +50,7 @@ class ArrowJoin:
         live = {is_live(stream) for stream in streams.values()}
         if len(live) > 1:
             raise StreamDefinitionError(
-                "a join has tables and streams of a schema", hint="KeyedStream(table.schema, ...)"
+                "a join cannot combine tables with streams of a schema", hint="KeyedStream(table.schema, ...)"
             )
         self._live = True in live
         self._tables = {name: stream.df for name, stream in streams.items()}

@@ -439,7 +439,9 @@ class LiveEngine:
             return next(iter(self._inputs))
         if not isinstance(input, str) or input not in self._inputs:
             raise InvalidEventError(
-                "several inputs have no default" if input is None else f"there is no input {shown(input)}",
+                "the input must be named, because there are several"
+                if input is None
+                else f"there is no input {shown(input)}",
                 f"Inputs: {', '.join(self._inputs)}",
                 f'input="{next(iter(self._inputs))}"',
             )

@@ -32,5 +32,7 @@ def key_states(definition: StateDefinition, rules: RuleSets | None = None) -> Ke
     if definition.kind is not OperatorKind.RULES:
         return _KINDS[definition.kind](definition)
     if rules is None:
-        raise StateError("there is state of rules, but the rules are missing")
+        raise StateError(
+            "the state is that of rules, but their sets are missing", hint="restore the folder of the sets of rules"
+        )
     return RuleStates(definition, rules)

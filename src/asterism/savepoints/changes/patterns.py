@@ -311,7 +311,9 @@ def _checked_names(renamed: Mapping[str, str], before: Sequence[str], after: Seq
     names = [renamed.get(stage, stage) for stage in before]
     twice = next((name for name in names if names.count(name) > 1 and name in after), None)
     if twice is not None:
-        raise StateError(f'two former stages would be "{twice}"', hint="rename the other one, too")
+        raise StateError(
+            f'two stages of the former pattern would be named "{twice}"', hint="rename the other one as well"
+        )
     return renamed
 
 
