@@ -54,9 +54,9 @@ def test_the_command_fails_if_a_rule_is_refused(files: Path) -> None:
 def test_the_command_compares_and_fails(files: Path) -> None:
     against = ["--against", files / "old.json", "--examples", 0]
     good = command(files, "new.json", *against, "--fail-if", "matches > 1000", "--fail-if", "errors > 0")
-    assert (good.exit_code, good.output.splitlines()[0]) == (
+    assert (good.exit_code, good.stdout.splitlines()[0]) == (
         0, "6 rules over 9 events from 1970-01-01 00:00:01 to 1970-01-02 00:00:30 (2 days)",
     )  # fmt: skip
     bad = command(files, "new.json", *against, "--fail-if", "removed > 0", "--fail-if", "added > 1")
     assert bad.exit_code == 1
-    assert bad.output.splitlines()[-2:] == ["failed: removed > 0: gone", "failed: added > 1: later"]
+    assert bad.stdout.splitlines()[-2:] == ["failed: removed > 0: gone", "failed: added > 1: later"]
