@@ -12,13 +12,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asterism.errors import SkipStrategyError
+from asterism.operators.key_group import complete
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.operator import LATE_ROWS, MATCHES
-from asterism.row_patterns.result_rows import match_table
+from asterism.row_patterns.current_row import WORDS, CurrentRow
+from asterism.row_patterns.operator import LATE_ROWS, MATCHES, RowPatternOperator
+from asterism.row_patterns.ordered_rows import columns_beside_words
+from asterism.row_patterns.result_rows import TableMatcher, match_table
 from tests.reference.row_patterns import SkipError, match_recognize
 from tests.row_patterns.test_match_table_property import SCHEMA, some_rows
-from tests.row_patterns.test_operator import WAYS, by_key, checked_clause, in_pieces, streamed, table_of
+from tests.row_patterns.test_operator import WAYS, WordsBySpark, by_key, checked_clause, in_pieces, streamed, table_of
 
 LETTERS = pa.table({"k": ["x"] * 5, "ts": range(5), "c": ["a", "b", "x", "y", None], "v": [1, 2, 3, 4, None]}, SCHEMA)
 A_X_B = "DEFINE A AS c = 'a', X AS c <> 'a', B AS c = 'b'"
@@ -124,6 +126,16 @@ def expected_rows(clause: CheckedClause, rows: pa.Table) -> Any:
         return match_table(clause, rows).to_pylist()
 
 
+def table_with_words(clause: CheckedClause, rows: pa.Table) -> Any:
+    """Of the columns that Spark passes on, with the bits."""
+    found = CurrentRow(clause)
+    if found.words_sql is None:
+        return match_table(clause, rows).to_pylist()
+    kept = rows.select([name for name in rows.column_names if name in columns_beside_words(clause, found)])
+    given = complete(kept, rows.schema).append_column(WORDS, found.words(rows))
+    return [row for part in TableMatcher(clause).match(given) for row in part.to_pylist()]
+
+
 def test_patterns_have_neutral_rows() -> None:
     found = []
     for pattern in PATTERNS:
@@ -144,6 +156,7 @@ def test_patterns_have_neutral_rows() -> None:
     some_rows,
     st.sampled_from([*sorted(WAYS), "cut"]),
     st.sampled_from([[MATCHES], [MATCHES, LATE_ROWS]]),
+    st.sampled_from([RowPatternOperator, WordsBySpark]),
     st.integers(1, 8),
 )
 def test_the_answer_is_that_for_all_rows(
@@ -156,6 +169,7 @@ def test_the_answer_is_that_for_all_rows(
     words: Any,
     way: str,
     outputs: list[str],
+    operator: type[RowPatternOperator],
     cut: int,
 ) -> None:
     timeouts = pattern.endswith(" T")
@@ -184,7 +198,8 @@ def test_the_answer_is_that_for_all_rows(
         return
     assert match_table(clause, rows).to_pylist() == expected
     assert expected_rows(clause, rows) == expected
-    harness = streamed(clause, rows, feed, outputs=outputs)
+    assert table_with_words(clause, rows) == expected
+    harness = streamed(clause, rows, feed, operator=operator, outputs=outputs)
     assert by_key(clause, harness.output(MATCHES)) == by_key(clause, pa.Table.from_pylist(expected, clause.output))
 
 
@@ -215,11 +230,35 @@ def test_limit_does_not_depend_on_outputs_and_cuts(limit: int) -> None:
 
 
 def test_only_columns_that_are_read_later_are_exchanged() -> None:
-    from asterism.row_patterns.operator import RowPatternOperator
-
     clause = checked_clause(f"PARTITION BY k ORDER BY ts MEASURES A.ts AS t PATTERN (A X* B) {A_X_B}", SCHEMA)
-    names = RowPatternOperator(clause, SCHEMA).inputs["events"].prepared.names
+    operator = RowPatternOperator(clause, SCHEMA)
+    names = operator.inputs["events"].prepared.names
     assert [name for name in names if name.startswith("e:")] == ["e:ts"]
+    assert operator.columns_beside_words == ["k", "ts"]
+    assert RowPatternOperator(clause, SCHEMA, outputs=[MATCHES, LATE_ROWS]).columns_beside_words == SCHEMA.names
+
+
+def test_conditions_that_are_ranges_of_columns_are_spark_sql() -> None:
+    of_both = current_row(f"MEASURES A.v AS v PATTERN (A X* B) {X_Y}").words_sql
+    assert of_both == (
+        "CAST(IF(COALESCE(`c` = 'a', FALSE), 1L, 0L) + IF(COALESCE(`c` <> 'b', FALSE), 2L, 0L)"
+        " + IF(COALESCE(`c` = 'b', FALSE), 4L, 0L) AS TINYINT)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("define", "name"),
+    [
+        ("A AS upper(c) = 'A'", "c"),  # no range of a column
+        ("A AS c = 'a' AND length(c) = 1", "c"),
+        ("A AS v > PREV(v)", "c"),  # no bit
+        ("A AS c = 'a'", "__WORDS"),  # Spark replaces a column with this name
+    ],
+)
+def test_other_conditions_stay_in_python(define: str, name: str) -> None:
+    schema = SCHEMA.append(pa.field(name, pa.int64())) if name != "c" else SCHEMA
+    clause = checked_clause(f"ORDER BY ts MEASURES A.v AS v PATTERN (A) DEFINE {define}", schema)
+    assert CurrentRow(clause).words_sql is None
 
 
 def test_null_time_of_a_neutral_row() -> None:

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
+from asterism.operators.key_group import complete
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause.clause import Exclusion
 from asterism.row_patterns.clause.reading import read
+from asterism.row_patterns.current_row import WORDS
 from asterism.row_patterns.operator import DROPPED, LATE_ROWS, MATCHES, RowPatternOperator
 from asterism.row_patterns.result_rows import match_table
 from asterism.testing import OperatorHarness
@@ -90,9 +92,28 @@ def with_restarts(harness: OperatorHarness, rows: pa.Table) -> OperatorHarness:
 WAYS: dict[str, Feed] = {"whole": in_pieces(), "row by row": row_by_row, "with restarts": with_restarts}
 
 
-def streamed(clause: CheckedClause, rows: pa.Table, feed: Feed, **options: Any) -> OperatorHarness:
-    operator = RowPatternOperator(clause, rows.schema, **options)
-    harness = feed(OperatorHarness(operator, keys=[], key_groups=1), rows).end()
+class WordsBySpark(RowPatternOperator):
+    """Its rows arrive as from Spark: with their bits, if Spark can compute them, and without columns that only these read."""
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        if self.current_row.words_sql is not None:
+            words = self.current_row.words(complete(events, self.schema))
+            gone = set(self.schema.names) - set(self.columns_beside_words)
+            events = events.drop_columns([column for column in events.column_names if column in gone])
+            events = events.append_column(WORDS, words)
+        return super().prepare(name, events)
+
+
+def streamed(
+    clause: CheckedClause,
+    rows: pa.Table,
+    feed: Feed,
+    *,
+    operator: type[RowPatternOperator] = RowPatternOperator,
+    **options: Any,
+) -> OperatorHarness:
+    made = operator(clause, rows.schema, **options)
+    harness = feed(OperatorHarness(made, keys=[], key_groups=1), rows).end()
     assert all(store.is_empty for store in harness.stores)
     return harness
 

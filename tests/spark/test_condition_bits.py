@@ -10,20 +10,27 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, match_recognize
 from asterism.errors import AsterismError
 from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
+from asterism.row_patterns.current_row import WORDS, CurrentRow
 from asterism.spark.session.settings import settings
-from tests.expressions.sql_expressions import table
+from tests.expressions.sql_expressions import ROW, table
 from tests.rules.test_condition_index import condition
 from tests.spark.streams import STRICT, events, stream_of, write_files
 
+STRICT_CLAUSE = (
+    "PARTITION BY user ORDER BY ts MEASURES A.id AS a PATTERN (A B) WITHIN INTERVAL '5' MINUTE"
+    " DEFINE A AS kind = 'view', B AS kind = 'cart'"
+)
 SCHEMA = pa.schema({"user": pa.string(), "x": pa.int64(), "y": pa.float64(), "ts": pa.timestamp("us", "UTC")})
 
 
@@ -91,18 +98,37 @@ def check_agreement(spark: SparkSession, tmp_path: Path, zone: str) -> None:
         for name, words in zip(names, found.toArrow().columns, strict=True):
             assert words.to_pylist() == expected.column(name).to_pylist()
         assert sum(word.bit_count() for name in names for word in expected.column(name).to_pylist()) > 1000
+        check_words(df, chosen[:60], data.schema)
+
+
+def check_words(df: DataFrame, conditions: list[str], schema: pa.Schema) -> None:
+    """The same for a clause."""
+    names = [f"V{number}" for number in range(len(conditions))]
+    define = ", ".join(f"{name} AS {text}" for name, text in zip(names, conditions, strict=True))
+    text = f"ORDER BY {ROW} MEASURES V0.{ROW} AS found PATTERN ({' '.join(names)}) DEFINE {define}"
+    row = CurrentRow(check(read(text), schema))
+    assert row.words_sql is not None
+    words = df.select(F.expr(row.words_sql).alias(WORDS)).toArrow()
+    assert words.column(WORDS).type == row.word_type
+    found = words.column(WORDS).to_pylist()
+    assert found == row.words(df.toArrow()).to_pylist()
+    assert sum(map(int.bit_count, found)) > 500
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("as_clause", [False, True])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_columns_of_conditions_are_not_transferred(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], streaming: bool
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], streaming: bool, as_clause: bool
 ) -> None:
     write_files(events(50), tmp_path / "in", [])
     df = stream_of(spark, tmp_path / "in").df if streaming else spark.read.parquet(str(tmp_path / "in"))
-    CEP.pattern(KeyedStream(df, "user", "ts"), STRICT).select("match_id").explain()
-    transferred = re.search(r"MapInArrow (?:runner|packer)\((.*?)\)", capsys.readouterr().out)
+    if as_clause:
+        match_recognize(df, STRICT_CLAUSE).matches.explain()
+    else:
+        CEP.pattern(KeyedStream(df, "user", "ts"), STRICT).select("match_id").explain()
+    transferred = re.search(r"MapInArrow (?:runner|packer|matcher)\((.*?)\)", capsys.readouterr().out)
     assert transferred is not None
     columns = re.findall(r"(\w+)#", transferred[1])
-    assert "__bits0" in columns
+    assert (WORDS if as_clause else "__bits0") in columns
     assert "kind" not in columns

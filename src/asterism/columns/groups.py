@@ -157,6 +157,11 @@ def _packed(columns: Sequence[Ints], free: int) -> Ints | None:
     return numbers
 
 
+def narrow(codes: Ints) -> Ints:
+    """The same *codes* with 16 bits if they fit, which NumPy sorts by radix."""
+    return codes.astype(np.uint16) if codes.max(initial=0) < 2**16 else codes
+
+
 def first_rows(codes: Ints, count: int) -> Ints:
     """The first row of each code.
 

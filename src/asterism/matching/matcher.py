@@ -19,7 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import first_rows, group_codes, offsets_of, positions_among_equals
+from asterism.columns.groups import (
+    first_rows,
+    group_codes,
+    narrow,
+    offsets_of,
+    positions_among_equals,
+    sorted_rows,
+)
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.expressions.names import PreviousColumn
@@ -175,7 +182,7 @@ class KeyedEvents:
             horizons[codes[is_open]] = NO_ADVANCE
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
-        order = _order_of(codes, times)
+        order, _ = sorted_rows(narrow(codes), times)
         positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
         words = [events.column(field.name).to_numpy()[order] for field in pattern.bit_fields]
         return cls(
@@ -190,19 +197,6 @@ class KeyedEvents:
             bits=np.stack(words, axis=1).astype(np.int64),
             positions=positions,
         )
-
-
-def _order_of(codes: Ints, times: Ints) -> Ints:
-    """The rows in the order of *codes*, then *times*, then as they are."""
-    narrow = codes.astype(np.uint16) if codes.max(initial=0) < 2**16 else codes  # numpy sorts 16-bit integers by radix
-    order = np.argsort(narrow, kind="stable")
-    codes, ordered = codes[order], times[order]
-    if (
-        (codes[1:] != codes[:-1]) | (ordered[1:] >= ordered[:-1])
-    ).all():  # the events of each key came in order of time
-        return order
-    order = np.argsort(times, kind="stable")
-    return order[np.argsort(narrow[order], kind="stable")]
 
 
 class Matcher:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import mask_of
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
@@ -39,7 +39,9 @@ MAX_BITS = 63
 MAX_TERMS = 200
 """Maximum terms of the neutral-row expression; above it, no row is treated as neutral."""
 MAX_SQL = 50_000
-"""Maximum length of the neutral-row expression in Spark SQL, in characters; if it is longer, Spark does not evaluate it."""
+"""Maximum length of an expression in Spark SQL, in characters; if it is longer, Spark does not evaluate it."""
+WORDS = "__words"
+"""The column with the bits of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,23 @@ class CurrentRow:
             for text in self._expressions.texts
         ]
 
+    @cached_property
+    def words_sql(self) -> str | None:
+        """A column WORDS in Spark SQL, beside which :meth:`words` needs no column of the input. None if there are no bits, if a
+        bit is more than ranges of columns, if the text would be too long, or if a column has this name.
+        """
+        indexable = self._expressions.indexable
+        names = {name.lower() for name in self._clause.rows.schema.names}  # Spark replaces a column with the name in any case
+        if not indexable or WORDS in names or any(known is None or known.rest is not None for known in indexable):
+            return None
+        terms = [f"IF({sql_of(self._bit_sql(bit))}, {1 << bit}L, 0L)" for bit in range(len(indexable))]
+        text = f"CAST({' + '.join(terms)} AS {_INTEGERS[self.word_type]})"
+        return text if len(text) <= MAX_SQL else None
+
     def words(self, rows: pa.Table) -> pa.Array:
-        """The bits of *rows*, which have the columns of the input."""
+        """The bits of *rows*, which have the columns of the input, or a column that Spark has computed by :attr:`words_sql`."""
+        if WORDS in rows.column_names and self.words_sql is not None:
+            return one_chunk(rows.column(WORDS))
         bits = np.zeros(rows.num_rows, self.word_type.to_pandas_dtype())
         if self._expressions.texts:
             for number, values in enumerate(self._expressions.evaluate(rows)):
@@ -256,6 +273,7 @@ class CurrentRow:
 
 
 _ANY_ROW = ConditionBits()
+_INTEGERS = {pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT"}
 
 
 def _all(parts: Sequence[exp.Expr]) -> exp.Expr:

@@ -37,8 +37,14 @@ from asterism.operators.state.state_store import tables_from_bytes, tables_to_by
 from asterism.row_patterns.automaton import AT_START
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import Clause, RowsPerMatch
-from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys
+from asterism.row_patterns.current_row import WORDS, CurrentRow
+from asterism.row_patterns.ordered_rows import (
+    OrderedRows,
+    columns_beside_words,
+    columns_kept,
+    evaluated,
+    partition_keys,
+)
 from asterism.row_patterns.resolution import MatchNumber
 from asterism.row_patterns.stored_searches import ROWS
 
@@ -53,8 +59,6 @@ DROPPED = "starts_dropped"
 MAX_ROWS = 100_000
 """The default maximum number of rows of a key with which a search waits for more."""
 LARGEST_LIMIT = 10**9
-WORDS = "__words"
-"""The column with the bits of conditions on the current row."""
 _PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
 
 
@@ -189,13 +193,23 @@ class RowPatternOperator(KeyGroupOperator):
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         return aligned_tables(page, old.tables, self.definition.tables)
 
+    @property
+    def columns_beside_words(self) -> list[str]:
+        """The columns of the input that :meth:`prepare` reads if the events have a column WORDS."""
+        names = columns_beside_words(self.clause, self.current_row).union(self._sent)
+        return [name for name in self.schema.names if name in names]
+
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The values of PARTITION BY, the event time, the bits of the current row, and the columns that are read later."""
+        """The values of PARTITION BY, the event time, the bits of the current row, and the columns that are read later.
+
+        :param events: they may have a column WORDS, if Spark has evaluated the conditions (:attr:`CurrentRow.words_sql`)
+        """
         full = complete(events, self.schema)
         keys = partition_keys(self.clause, full)
         times = event_times(full, self.time, False, self.wants_late)
         columns = self.first_columns(events, [keys[number] for number in self.clause.partition_by], times)
-        columns.append(self.current_row.words(full))
+        has_words = WORDS in events.column_names and WORDS not in self.schema.names
+        columns.append(self.current_row.words(events if has_words else full))
         columns += [full.column(name) for name in self._sent]
         return pa.table(columns, schema=self.inputs[name].prepared)
 

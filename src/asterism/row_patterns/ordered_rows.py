@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.columns.groups import group_codes, normalize_nan_and_zero, offsets_of
+from asterism.columns.groups import group_codes, narrow, normalize_nan_and_zero, offsets_of, sorted_rows
 from asterism.columns.time import MILLISECONDS, TimeColumn
 from asterism.errors import NullEventTimeError
 from asterism.expressions.aggregates.accumulators import sort_keys
@@ -65,6 +64,12 @@ def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
     return [name for name in clause.rows.input.names if name in names] or clause.rows.input.names[:1]
 
 
+def columns_beside_words(clause: CheckedClause, current_row: CurrentRow) -> set[str]:
+    """The columns of the input that are read if the rows come with their bits."""
+    keys = clause.rows.columns_of([*clause.partition_by, *clause.order_by])
+    return keys.union(columns_kept(clause, current_row)).intersection(clause.rows.input.names)
+
+
 @dataclass(slots=True)
 class OrderedRows:
     """Rows by partition, in order.
@@ -102,17 +107,17 @@ class OrderedRows:
         :param codes: for each row the number of its partition
         :param count: the number of partitions
         """
-        sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
+        sorted_by: list[Ints] = [narrow(codes)]
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
             column = keys[number]
             values = sort_keys(column)
             if column.null_count:
                 nulls = column.is_null().to_numpy(zero_copy_only=False)
                 nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
-                sorted_by.append(~nulls if nulls_first else nulls)
+                sorted_by.append((~nulls if nulls_first else nulls).astype(np.int8))
                 values = np.where(nulls, 0, values)
             sorted_by.append(~values if key.descending else values)
-        order = np.lexsort(sorted_by[::-1])
+        order, _ = sorted_rows(*sorted_by)
         offsets = offsets_of(np.bincount(codes, minlength=count))
         if not np.array_equal(order, np.arange(len(order))):
             taken = pa.array(order)

@@ -51,7 +51,10 @@ class TableMatcher:
         self._kept = columns_kept(clause, self._current_row)
 
     def match(self, rows: pa.Table, processing_time: int = 0) -> Iterator[pa.Table]:
-        """The result for a table, in parts, with arguments as for :func:`match_table`."""
+        """The result for a table, in parts, with arguments as for :func:`match_table`.
+
+        :param rows: they may have a column WORDS, see :attr:`CurrentRow.words_sql`
+        """
         if not rows.num_rows:
             return
         clause = self._clause

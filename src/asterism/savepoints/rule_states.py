@@ -26,7 +26,7 @@ from asterism.operators.operator import EVENTS
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.operator import WORDS
+from asterism.row_patterns.current_row import WORDS
 from asterism.row_patterns.stored_searches import ROWS
 from asterism.rules.binding.replication import SELECTOR, stored_columns
 from asterism.rules.definition.processor import RuleName

@@ -23,8 +23,8 @@ from asterism.operators.key_group import complete
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import aligned_column
-from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.operator import WORDS, RowPatternOperator
+from asterism.row_patterns.current_row import WORDS, CurrentRow
+from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.stored_searches import ROWS
 
 SEARCHES, DECIDED = "keys whose search waits", "keys without undecided rows"

@@ -21,7 +21,7 @@ from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.automaton import AT_END
 from asterism.row_patterns.checking import CheckedClause, ClauseExpressions, check
 from asterism.row_patterns.clause.clause import Clause
-from asterism.row_patterns.current_row import CurrentRow
+from asterism.row_patterns.current_row import WORDS, CurrentRow
 from asterism.row_patterns.operator import (
     LATE_ROWS,
     MATCHES,
@@ -31,6 +31,7 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
+from asterism.row_patterns.ordered_rows import columns_beside_words
 from asterism.row_patterns.outer_measures import check_divided
 from asterism.spark import RESULTS
 from asterism.spark.histories.plans import at_seam, history_results
@@ -162,7 +163,10 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use, operator.schema)
-        rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names, stream)
+        names, words = operator.inputs[EVENTS].schema.names, operator.current_row.words_sql
+        if words is not None:  # then the columns of conditions stay in Spark: see docs/decisions/0174
+            df, names = df.withColumn(WORDS, F.expr(words)), [*operator.columns_beside_words, WORDS]
+        rows = hashed(df, self._keys, names, stream)
         if use.reads_history:
             return history_results(stream, operator, rows, use=use, time_mode=NO_TIME)
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
@@ -186,14 +190,17 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
         """The rows of a table, those of a partition of the clause one after the other."""
         checked = self._checked
         df = with_computed(self.stream.df, checked.rows.input)
-        matter = CurrentRow(checked).matter_sql
-        if matter is not None:
-            condition = F.expr(matter)
+        current_row = CurrentRow(checked)
+        if current_row.matter_sql is not None:
+            condition = F.expr(current_row.matter_sql)
             if checked.within is not None:  # which fails without a time
                 condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
             df = df.where(condition)
-        needed = columns_read(checked)
+        words = current_row.words_sql
+        needed = columns_read(checked) if words is None else columns_beside_words(checked, current_row)
         names, keys = [name for name in checked.rows.input.names if name in needed], self._keys
+        if words is not None:
+            df, names = df.withColumn(WORDS, F.expr(words)), [*names, WORDS]
         if keys:
             # The hash is computed again after the exchange, which takes less time than to exchange it.
             df = hashed(df.repartition(hash_of(keys)), keys, names).sortWithinPartitions(KEY_HASH)
@@ -225,7 +232,10 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
         matched = TableMatcher(clause)
         for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
-            for matches in matched.match(complete(rows, schema), now):
+            full = complete(rows, schema)
+            if WORDS in rows.column_names:
+                full = full.append_column(WORDS, rows.column(WORDS))
+            for matches in matched.match(full, now):
                 yield from answer([Result({MATCHES: matches})])
 
     return matcher
