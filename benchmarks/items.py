@@ -244,7 +244,8 @@ TABLES = "tables"
 def _row_patterns_steps(size: str) -> list[Step]:
     steps = []
     for name in CLAUSES:
-        steps.append(_measure(name, size, name, f"{WINDOW},{SQL_BATCH},{SQL_STREAM},{STATEMENT}"))
+        modes = f"{WINDOW},{SQL_BATCH},{SQL_STREAM},{STATEMENT}"
+        steps.append(_measure(name, size, name, modes, warm_ups=WARM_UPS))
         steps.append(_flink(size, name, flink.SQL))
     return [*steps, Step(TABLES, "benchmarks.row_patterns", ("--size", size, "--runs", "5"))]
 

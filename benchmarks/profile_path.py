@@ -44,6 +44,7 @@ from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.row_patterns import checking
 from asterism.row_patterns.clause import reading
+from asterism.row_patterns.current_row import WORDS
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.result_rows import match_table
 from asterism.rules.binding.binding import BoundPatternProcessor
@@ -94,14 +95,25 @@ class Stages:
         return cls(operator, None, [Arrival(PROCESSORS, prepared_set(only.stored))])
 
     def relevant(self, events: pa.Table) -> pa.RecordBatch:
-        """What Spark does: the filter and the hash of the key."""
+        """What Spark does: the filter, the bits of conditions, and the hash of the key."""
         if self.kinds is not None:
             events = events.filter(pc.is_in(events.column("kind"), pa.array(self.kinds)))
+        names, bits = self._passed_on()
         mixed = events.column(KEY).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-        names = self.operator.inputs[EVENTS].schema.names
         needed = events.select(names).append_column(KEY_HASH, pa.array(mixed.view(np.int64)))
+        for name in bits:
+            needed = needed.append_column(name, self.operator.prepare(EVENTS, events).column(name))
         return needed.combine_chunks().to_batches()[0]
+
+    def _passed_on(self) -> tuple[list[str], list[str]]:
+        """The columns of the events that Spark passes on, and those that it computes."""
+        operator = self.operator
+        if isinstance(operator, RowPatternOperator) and operator.current_row.words_sql is not None:
+            return operator.columns_beside_words, [WORDS]
+        if isinstance(operator, CepOperator) and operator.pattern.bits_sql is not None:
+            return operator.columns_beside_bits, [field.name for field in operator.pattern.bit_fields]
+        return operator.inputs[EVENTS].schema.names, []
 
     def pack(self, events: pa.RecordBatch, chunks: Chunks) -> None:
         delay = DISORDER // timedelta(microseconds=1)
