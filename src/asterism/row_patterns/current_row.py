@@ -169,7 +169,9 @@ class CurrentRow:
         bit is more than ranges of columns, if the text would be too long, or if a column has this name.
         """
         indexable = self._expressions.indexable
-        names = {name.lower() for name in self._clause.rows.schema.names}  # Spark replaces a column with the name in any case
+        names = {
+            name.lower() for name in self._clause.rows.schema.names
+        }  # Spark replaces a column with the name in any case
         if not indexable or WORDS in names or any(known is None or known.rest is not None for known in indexable):
             return None
         terms = [f"IF({sql_of(self._bit_sql(bit))}, {1 << bit}L, 0L)" for bit in range(len(indexable))]
