@@ -5,6 +5,8 @@ import { keyText } from "./try.js";
 
 const POLL = 1000;
 const PAGE = 20;
+// After this time of matching, it says why the first backtest on a machine takes long.
+const SLOW = 10000;
 const LABELS = /^(BOOLEAN|TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE)$/;
 
 // Runs the text of the rule over the history, and compares it with the version in use.
@@ -33,6 +35,7 @@ export class BacktestTab {
 
   async start() {
     this.button.disabled = true;
+    this.stage = null;
     try {
       this.job = await post("/api/backtest", { text: this.page.text, id: this.page.id, label: this.label.value || null });
       this.show();
@@ -85,7 +88,10 @@ export class BacktestTab {
     const stage = job.state === "waiting" ? "waits for another backtest" : job.progress.stage ?? "starting";
     if (job.progress.total) this.bar.value = job.progress.done / job.progress.total;
     else this.bar.removeAttribute("value");
-    const words = `${stage.charAt(0).toUpperCase()}${stage.slice(1)}${job.progress.total ? `: ${job.progress.done} of ${plural(job.progress.total, "task")}` : " …"}`;
+    if (this.stage !== stage) Object.assign(this, { stage, since: Date.now() });
+    const isSlow = stage === "matching" && !job.progress.total && Date.now() - this.since > SLOW;
+    const why = isSlow ? " The first backtest on a machine compiles code, which can take some minutes." : "";
+    const words = `${stage.charAt(0).toUpperCase()}${stage.slice(1)}${job.progress.total ? `: ${job.progress.done} of ${plural(job.progress.total, "task")}` : " …"}${why}`;
     if (this.words.textContent !== words) this.words.textContent = words;
   }
 }
