@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import signal
 import subprocess
+import threading
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     # Programs that end pytest, like `timeout`, must not leave what its fixtures have started.
-    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", 128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _end)
+
+
+_is_ended = threading.Event()
+
+
+def _end(*_: object) -> None:
+    _is_ended.set()
+    pytest.exit("ended by SIGTERM", 128 + signal.SIGTERM)
+
+
+def pytest_runtest_setup() -> None:
+    # The exception of the signal can be lost: DuckDB makes an error of its own of it, and the garbage collector ignores it.
+    if _is_ended.is_set():
+        _end()
 
 
 def pytest_collection_finish() -> None:
