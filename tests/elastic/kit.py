@@ -87,6 +87,7 @@ CASES = {
     'any where ?process.args[0] == "c" or ?nothing.args[0] == "c"': [2],
     'any where wildcard(process.name, "c*") or match(process.name, "P.*")': [1, 2],
     'any where wildcard(process.name, "c*") == true': [1],
+    'any where match(process.name, "cmd")': [],
     'any where cidrMatch(ip, "10.0.0.0/8") == false': [2, 3],
     "any where number(hex) == 31": [1],
     "any where add(size, 1) / 2 == 4": [1, 2],
