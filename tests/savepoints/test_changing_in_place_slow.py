@@ -156,7 +156,7 @@ def test_the_command_changes_a_pattern_in_place(spark: SparkSession, tmp_path: P
         shown = CliRunner().invoke(
             main, ["savepoint", "change-checkpoint", checkpoint, str(file), "--json"], catch_exceptions=False
         )
-        assert json.loads(shown.output)["dropped"] == 0
+        assert json.loads(shown.stdout)["dropped"] == 0
 
     changed, whole = run_both(spark, tmp_path, of(AB), of(longer), change)
     found, expected = (query.rows()["matches"] for query in (changed, whole))

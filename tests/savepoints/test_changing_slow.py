@@ -164,7 +164,7 @@ def test_a_query_continues_with_another_pattern(spark: SparkSession, tmp_path: P
     file = tmp_path / "pattern.json"
     file.write_text(NEW.to_json())
     arguments = ["savepoint", "plan", savepoint, str(file), "--json"]
-    shown = json.loads(CliRunner().invoke(main, arguments, catch_exceptions=False).output)
+    shown = json.loads(CliRunner().invoke(main, arguments, catch_exceptions=False).stdout)
     assert shown["dropped"] == sum(part["count"] for part in shown["parts"] if part["outcome"] == "dropped") > 0
 
 
