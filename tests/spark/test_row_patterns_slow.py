@@ -116,5 +116,5 @@ def test_command_in_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 0, result.output
         found.append(in_any_order(pq.read_table(out).to_pylist()))
-        assert result.output == f"{len(found[-1])} rows written to {out}\n"
+        assert result.stdout == f"{len(found[-1])} rows written to {out}\n"
     assert found[0] == found[1] == found[2] != []
