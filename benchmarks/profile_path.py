@@ -102,8 +102,10 @@ class Stages:
         mixed = events.column(KEY).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
         needed = events.select(names).append_column(KEY_HASH, pa.array(mixed.view(np.int64)))
-        for name in bits:
-            needed = needed.append_column(name, self.operator.prepare(EVENTS, events).column(name))
+        if bits:
+            prepared = self.operator.prepare(EVENTS, events)
+            for name in bits:
+                needed = needed.append_column(name, prepared.column(name))
         return needed.combine_chunks().to_batches()[0]
 
     def _passed_on(self) -> tuple[list[str], list[str]]:

@@ -61,10 +61,9 @@ def test_timestamps_of_parquet(spark: SparkSession, tmp_path: Path, *, of_96_bit
     """With and without a time zone, and as Spark writes them by default: the types are those in Spark."""
     micros = pa.array([1_000_001, 2_000_000])
     columns = {
-        f"{unit} {zone}": micros.cast(pa.timestamp("us", zone)) for unit in ("us", "ms") for zone in (None, "UTC")
-    }
-    columns = {
-        name: column.cast(pa.timestamp(name[:2], column.type.tz), safe=False) for name, column in columns.items()
+        f"{unit} {zone}": micros.cast(pa.timestamp("us", zone)).cast(pa.timestamp(unit, zone), safe=False)
+        for unit in ("us", "ms")
+        for zone in (None, "UTC")
     }
     path = str(tmp_path / "events.parquet")
     pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=of_96_bits)

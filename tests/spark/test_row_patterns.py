@@ -19,7 +19,7 @@ from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError, UnsupportedSyntaxError
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
-from asterism.row_patterns.current_row import CurrentRow
+from asterism.row_patterns.current_row import WORDS, CurrentRow
 from asterism.row_patterns.result_rows import match_table
 from asterism.spark.host.column_types import arrow_schema
 from asterism.streams import statements
@@ -89,6 +89,13 @@ def check_some_rows(spark: SparkSession, tmp_path: Path, outputs: list[str]) -> 
     found = in_any_order(sinks["matches"].rows)
     assert len(found) > 10
     assert found == expected(spark, table, FUNNEL)
+
+
+def test_a_column_has_the_name_of_the_bits(spark: SparkSession) -> None:
+    rows = pa.table({"ts": [1, 2, 3], "k": ["a", "b", "a"], WORDS: [7, 8, 9]})
+    clause = f"ORDER BY ts MEASURES A.{WORDS} AS w PATTERN (A) DEFINE A AS k = 'a'"
+    assert match_recognize(spark.createDataFrame(rows), clause).matches.collect() == [(7,), (9,)]
+    assert match_recognize(rows, clause).matches["w"].to_pylist() == [7, 9]
 
 
 def test_table_without_partition_by_and_with_sinks(spark: SparkSession) -> None:

@@ -65,9 +65,8 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
     return as_in_spark(events, kind, time)
 
 
-def schema_of_parquet(source: Path | BinaryIO) -> pa.Schema:
+def schema_of_parquet(metadata: parquet.FileMetaData) -> pa.Schema:
     """The columns of a file. Timestamps of 96 bits, which Spark writes by default, have the time zone UTC, as in Spark."""
-    metadata = parquet.read_metadata(source)
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     of_spark = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     schema = metadata.schema.to_arrow_schema()
@@ -85,11 +84,8 @@ def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
         case "json":
             return json.read_json(source)
         case _:
-            table = parquet.read_table(source)
-            kinds = {field.name: field for field in schema_of_parquet(source)}
-            return table.cast(
-                pa.schema([kinds.get(field.name, field) for field in table.schema], table.schema.metadata)
-            )
+            with parquet.ParquetFile(source) as file:
+                return file.read().cast(schema_of_parquet(file.metadata))
 
 
 def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Callable[[int, int], None]) -> pa.Table:

@@ -22,10 +22,7 @@ def database(zone: str) -> duckdb.DuckDBPyConnection:
         raise StreamDefinitionError(
             f"DuckDB does not know the time zone {zone!r:.60}", hint="a zone with a name, such as Europe/Berlin"
         ) from None
-    connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    return connection
+    return _closed(connection)
 
 
 def is_read_alike(files: Sequence[Path], schema: pa.Schema, names: Sequence[str]) -> bool:
@@ -58,6 +55,11 @@ def database_of_files(files: Sequence[Path], threads: int) -> duckdb.DuckDBPyCon
     """A database that can only read these files."""
     connection = duckdb.connect(":memory:", config={"threads": threads})
     connection.execute("SET allowed_paths = $1", [[str(file) for file in files]])
+    return _closed(connection)
+
+
+def _closed(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Queries cannot read variables of Python nor other files, and cannot change that."""
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

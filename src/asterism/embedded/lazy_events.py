@@ -7,13 +7,14 @@ are large. Everything else is read when the stream is made. See docs/decisions/0
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from asterism.columns.event_files import (
     TIMESTAMPS,
@@ -146,9 +147,10 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
     if kind != "parquet" and sum(map(_size, files)) <= memory_of_tables():
         return None
     try:
-        schemas = (
-            [schema_of_parquet(file) for file in files] if kind == "parquet" else _schemas_of_text(files, kind, time)
-        )
+        if kind == "parquet":
+            schemas = [schema_of_parquet(parquet.read_metadata(file)) for file in files]
+        else:
+            schemas = _schemas_of_text(files, kind, time)
         schema = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
     except pa.ArrowTypeError:
         return None
@@ -220,7 +222,7 @@ def _of_parquet(files: Sequence[Path], names: Sequence[str], condition: str) -> 
     """The rows for which a condition holds. Returns whether DuckDB can read the files: Arrow knows further codecs."""
     import duckdb
 
-    with closing(database_of_files(files, pa.cpu_count())) as database:
+    with database_of_files(files, pa.cpu_count()) as database:
         try:
             relation = database.read_parquet([str(file) for file in files], hive_partitioning=False)
             batches = iter(_of_relation(relation.filter(condition), names))
@@ -236,8 +238,6 @@ def _of_parquet(files: Sequence[Path], names: Sequence[str], condition: str) -> 
 def _parts(file: Path, kind: str, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a file; at least one of text."""
     if kind == "parquet":
-        from pyarrow import parquet
-
         with parquet.ParquetFile(file) as opened:
             yield from opened.iter_batches(_ROWS, columns=names)
         return

@@ -36,7 +36,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
-from asterism.expressions.ranges import Alternative, Indexable, Ranges
+from asterism.expressions.ranges import Indexable, Ranges
 from asterism.expressions.templates import Resolved, is_long_condition, quick_condition, resolved
 from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
@@ -363,19 +363,29 @@ class BoundPattern:
         return " OR ".join(dict.fromkeys(f"({text})" for text in self._texts_of_bits))
 
     @cached_property
-    def relevant_ranges(self) -> Ranges | None:
-        """Alternatives, of which one holds for every event that can matter; None: other events may matter, too, or something that
-        is computed for each event may fail.
+    def _conditions_with_ranges(self) -> list[Indexable] | None:
+        """What each condition bit tests. None if one is not made of ranges of columns and a rest, which cannot fail, or if
+        :meth:`prepare` computes other values, too.
         """
-        if not self.relevant_only or any(not self.slot_column(slot).startswith("e:") for slot in self.programs.stored):
+        if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.stored):
             return None
-        ranges: list[Alternative] = []
+        conditions: list[Indexable] = []
         for source in self.bit_sources:
             condition = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
             if condition is None:
                 return None
-            ranges += condition.ranges
-        return tuple(ranges)
+            conditions.append(condition)
+        return conditions
+
+    @cached_property
+    def relevant_ranges(self) -> Ranges | None:
+        """Alternatives, of which one holds for every event that can matter; None: other events may matter, too, or something that
+        is computed for each event may fail.
+        """
+        conditions = self._conditions_with_ranges if self.relevant_only else None
+        if conditions is None:
+            return None
+        return tuple(alternative for condition in conditions for alternative in condition.ranges)
 
     @cached_property
     def bits_sql(self) -> list[str] | None:
@@ -386,12 +396,9 @@ class BoundPattern:
         names = {name.lower() for name in self.scope.schema.names}  # Spark replaces a column with the name in any case
         if not self.bit_sources or any(field.name in names for field in self.bit_fields):
             return None
-        if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.stored):
+        conditions = self._conditions_with_ranges
+        if conditions is None or any(condition.rest is not None for condition in conditions):
             return None
-        for source in self.bit_sources:
-            indexable = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
-            if indexable is None or indexable.rest is not None:
-                return None
         words: list[list[str]] = [[] for _ in range(self.words)]
         for bit, text in enumerate(self._texts_of_bits):
             words[bit // BITS_PER_WORD].append(f"IF({text}, {1 << bit % BITS_PER_WORD}L, 0L)")

@@ -42,6 +42,7 @@ from asterism.row_patterns.ordered_rows import (
     OrderedRows,
     columns_beside_words,
     columns_kept,
+    complete_with_words,
     evaluated,
     partition_keys,
 )
@@ -204,12 +205,11 @@ class RowPatternOperator(KeyGroupOperator):
 
         :param events: they may have a column WORDS, if Spark has evaluated the conditions (:attr:`CurrentRow.words_sql`)
         """
-        full = complete(events, self.schema)
+        full = complete_with_words(events, self.schema)
         keys = partition_keys(self.clause, full)
         times = event_times(full, self.time, False, self.wants_late)
         columns = self.first_columns(events, [keys[number] for number in self.clause.partition_by], times)
-        has_words = WORDS in events.column_names and WORDS not in self.schema.names
-        columns.append(self.current_row.words(events if has_words else full))
+        columns.append(self.current_row.words(full))
         columns += [full.column(name) for name in self._sent]
         return pa.table(columns, schema=self.inputs[name].prepared)
 

@@ -18,7 +18,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.operators.key_group import complete
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import RowsPerMatch
-from asterism.row_patterns.current_row import CurrentRow
+from asterism.row_patterns.current_row import WORDS, CurrentRow
 from asterism.row_patterns.resolution import Leaf, RowValue
 
 Path = tuple[int, int, int, Ints]
@@ -68,6 +68,14 @@ def columns_beside_words(clause: CheckedClause, current_row: CurrentRow) -> set[
     """The columns of the input that are read if the rows come with their bits."""
     keys = clause.rows.columns_of([*clause.partition_by, *clause.order_by])
     return keys.union(columns_kept(clause, current_row)).intersection(clause.rows.input.names)
+
+
+def complete_with_words(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """*rows* with all columns of *schema*, and with the column WORDS if Spark has computed it."""
+    full = complete(rows, schema)
+    if WORDS not in rows.column_names or WORDS in schema.names:
+        return full
+    return full.append_column(WORDS, rows.column(WORDS))
 
 
 @dataclass(slots=True)

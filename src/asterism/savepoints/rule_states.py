@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -225,10 +225,13 @@ class RuleStates(KeyStates):
         rows = pa.concat_tables([schema.empty_table(), *parts])
         return distinct, self._state(distinct.num_rows, **{name: listed(as_structs(rows), owners, distinct.num_rows)})
 
+    @cached_property
+    def _key_of_caches(self) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+        return self.definition.to_bytes(), tuple(self.rules.udfs.items())
+
     def _clause(self, name: RuleName) -> RowPatternStates:
-        definition = _clause_definition(
-            self.definition.to_bytes(), self.rules.texts[name], tuple(self.rules.udfs.items())
-        )
+        of_definition, udfs = self._key_of_caches
+        definition = _clause_definition(of_definition, self.rules.texts[name], udfs)
         if definition is None:
             raise StateError(
                 f'the state of the rule "{name[0]}" version {name[1]} cannot be read without the program',
@@ -280,7 +283,8 @@ class RuleStates(KeyStates):
                 continue
             stages[number], states[number] = len(automaton["stages"]), len(automaton["states"])
             if number in remember:
-                lowest[number] = _lowest_state(self.definition.to_bytes(), text, tuple(self.rules.udfs.items()))
+                of_definition, udfs = self._key_of_caches
+                lowest[number] = _lowest_state(of_definition, text, udfs)
         if partial:
             check_within("state", state, lowest[rule], states[rule])
         check_within("stage", nodes[:, 1], -1, _stages_of_nodes(nodes, of_node, stages[rule]))

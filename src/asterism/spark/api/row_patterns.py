@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.expressions.computed_columns import is_computed
-from asterism.operators.key_group import check_pages, complete
+from asterism.operators.key_group import check_pages
 from asterism.operators.operator import EVENTS, Result
 from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.automaton import AT_END
@@ -31,7 +31,7 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
-from asterism.row_patterns.ordered_rows import columns_beside_words
+from asterism.row_patterns.ordered_rows import columns_beside_words, complete_with_words
 from asterism.row_patterns.outer_measures import check_divided
 from asterism.spark import RESULTS
 from asterism.spark.histories.plans import at_seam, history_results
@@ -232,10 +232,7 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
         matched = TableMatcher(clause)
         for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
-            full = complete(rows, schema)
-            if WORDS in rows.column_names:
-                full = full.append_column(WORDS, rows.column(WORDS))
-            for matches in matched.match(full, now):
+            for matches in matched.match(complete_with_words(rows, schema), now):
                 yield from answer([Result({MATCHES: matches})])
 
     return matcher
