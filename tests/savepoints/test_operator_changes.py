@@ -173,6 +173,56 @@ def test_what_has_expired_remains_expired_without_a_time_to_live(watermark: int)
     assert [row["line"] for row in run.rows("out")] == [left[watermark]]
 
 
+class Digits(StreamOperator):
+    orders = Input("user STRING, ts TIMESTAMP, v INT")
+    last = MapState("INT", "INT")
+    out = Output("line STRING")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.out.collect(line=str(sorted(self.last.keys())))
+        self.last.put(e.v % 10, e.v)
+
+
+class FleetingDigits(Digits):
+    last = MapState("INT", "INT", ttl=timedelta(seconds=4))
+
+
+def in_place(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
+    run.restore(old.snapshot())
+
+
+def from_savepoint(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
+    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
+        return OperatorChange(definition, run.operator, watermark=summary.watermark)  # type: ignore[arg-type]
+
+    continue_with(old, run, change_of)
+
+
+@pytest.mark.parametrize("continued", [in_place, from_savepoint])
+def test_a_time_to_live_is_switched_on(continued: Any) -> None:
+    """Entries stored without one stay until they are written again, as in Flink: 1 at 11 s, and 2 never."""
+    wires = {"orders": WIRES["orders"]}
+    old, run = (StreamOperatorHarness(operator, wires) for operator in (Digits(), FleetingDigits()))
+    old.feed(orders(1, 2), "orders").feed_watermark(2_000_000, "orders")
+    continued(old, run)
+    run.feed(orders(11, 14, 16, 30), "orders").feed_watermark(40_000_000, "orders").end()
+    assert [row["line"] for row in run.rows("out")][-4:] == ["[1, 2]", "[1, 2]", "[2, 4]", "[2]"]
+
+
+def test_a_time_to_live_is_switched_off_by_a_changed_savepoint_alone() -> None:
+    """In place, what has expired could be there again."""
+    wires = {"orders": WIRES["orders"]}
+    old, run = (StreamOperatorHarness(operator, wires) for operator in (FleetingDigits(), Digits()))
+    old.feed(orders(1), "orders").feed_watermark(2_000_000, "orders")
+    run.restore(old.snapshot())
+    with pytest.raises(
+        CheckpointMismatchError, match='the state "last" of Digits has no time to live any more'
+    ) as error:
+        run.feed(orders(11), "orders").feed_watermark(40_000_000, "orders")
+    assert error.value.hint == "continue with a changed savepoint, see change_checkpoint"
+
+
 class Grown(StreamOperator):
     orders = Input("user STRING, ts TIMESTAMP, v INT")
     limits = BroadcastInput("name STRING, v INT")

@@ -139,6 +139,25 @@ def test_state_of_a_key_outlives_its_windows() -> None:
     assert harness.end().is_empty
 
 
+class Always(ProcessWindowFunction):
+    before = ValueState("BIGINT")
+
+    def process(self, elements: pa.Table, window: Any, ctx: Any) -> Any:
+        before = ctx.global_state(self.before)
+        counts = {"before": before.value()}
+        before.update(elements.num_rows)
+        return counts
+
+
+def test_a_time_to_live_is_switched_on_for_state_of_a_window_function() -> None:
+    """The count of ann was stored without one, so it is there after a minute; the next one expires."""
+    harness = WindowHarness(TumblingWindows.of(TEN), process=Always(), schema="before BIGINT", key_groups=2)
+    harness.send("ann.a1@1s ann.a2@2s |10s")
+    harness = harness.again(process=Recent()).restore(harness.snapshot())
+    harness.send("ann.a3@61s |70s ann.a4@121s |130s")
+    assert [(row["key"], row["before"]) for row in harness.results] == [("ann", None), ("ann", 2), ("ann", None)]
+
+
 class More(Recent):
     second = ValueState("STRING")
 

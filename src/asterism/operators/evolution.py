@@ -1,8 +1,8 @@
 """Whether a changed operator can continue with the state of its former definition, and that state in the form of the new one.
 
 Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL, and so are
-new fields of a column. Strings with 32-bit and with 64-bit offsets are the same type: Spark's setting ``useLargeVarTypes`` can
-change.
+new fields of a column. Entries that were stored without a time to live never expire, until an access sets an expiry time. Strings
+with 32-bit and with 64-bit offsets are the same type: Spark's setting ``useLargeVarTypes`` can change.
 
 See docs/decisions/0056.
 """
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from asterism.columns.schemas import small_type
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import CheckpointMismatchError
+from asterism.operators.state.keyed_state import EXPIRES
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING, aligned_column
@@ -128,8 +131,12 @@ def _check_states(old: StateDefinition, new: StateDefinition) -> None:
             if kinds[name] != now[name]:
                 what = f"was a {kinds[name]} and is a {now[name]}"
                 raise _mismatch(f'the state "{name}" of {operator} {what}', None, _rename(name))
-            if not schema.equals(new.tables[table]):
-                types = f"Was: {_shown(schema)}\nIs:  {_shown(new.tables[table])}"
+            now_schema = new.tables[table]
+            if not now_schema.equals(_schema_with_expiry(schema, now_schema)):
+                if EXPIRES in schema.names and now_schema.append(schema.field(EXPIRES)).equals(schema):
+                    hint = _SAVEPOINT if table.startswith(STATE) else _rename(name)
+                    raise _mismatch(f'the state "{name}" of {operator} has no time to live any more', None, hint)
+                types = f"Was: {_shown(schema)}\nIs:  {_shown(now_schema)}"
                 raise _mismatch(f'the state "{name}" of {operator} changed its type', types, _rename(name))
         elif table.startswith(WAITING) and table not in new.tables:
             what = f"{operator} does not select its inputs any more, and elements may still wait"
@@ -156,9 +163,33 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([aligned_column(rows, field) for field in schema], schema=schema)
 
 
+def _schema_with_expiry(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """The stored schema of a state, with the expiry times that *schema* has."""
+    switched_on = EXPIRES in schema.names and EXPIRES not in stored.names
+    return stored.append(schema.field(EXPIRES)) if switched_on else stored
+
+
+def with_expiry(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The entries of a state; those that were stored without a time to live never expire.
+
+    Source: "State TTL Migration Compatibility" in the documentation of Flink 2.2.
+    """
+    if EXPIRES not in schema.names or EXPIRES in rows.column_names:
+        return rows
+    return rows.append_column(schema.field(EXPIRES), pa.array(np.full(rows.num_rows, END_OF_TIME)))
+
+
+def aligned_table(name: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table *name* of an operator's or window's state as *schema*."""
+    return aligned(with_expiry(rows, schema) if name.startswith((STATE, *STATES_OF_WINDOW_FUNCTIONS)) else rows, schema)
+
+
 def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:
     """A page with the tables *new*, by name; those that are new are empty."""
     tables = tables_by_name(value, old)
     return tables_to_bytes(
-        [aligned(tables[name], schema) if name in tables else schema.empty_table() for name, schema in new.items()]
+        [
+            aligned_table(name, tables[name], schema) if name in tables else schema.empty_table()
+            for name, schema in new.items()
+        ]
     )

@@ -40,7 +40,7 @@ from asterism.errors import (
 from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
-from asterism.operators.evolution import FIXED, aligned
+from asterism.operators.evolution import FIXED, aligned_table
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.state.pages import PAGE
@@ -210,7 +210,7 @@ class WindowOperator(KeyGroupOperator):
         panes = stored[PANES]
         stored[PANES] = panes.drop_columns([name for name in panes.column_names if name.startswith("p:")])
         new = {
-            name: aligned(stored[name], schema) if name in stored else schema.empty_table()
+            name: aligned_table(name, stored[name], schema) if name in stored else schema.empty_table()
             for name, schema in self.definition.tables.items()
         }
         if self.contents.partials is not None:

@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.schemas import small_type
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
-from asterism.operators.evolution import aligned, check_evolution
+from asterism.operators.evolution import aligned, check_evolution, with_expiry
 from asterism.operators.multiple_input import MultipleInputOperator
 from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
@@ -98,8 +98,6 @@ class OperatorChange(StateChange):
         if kinds[0] != kinds[1]:
             return f'the state "{name}" was a {kinds[0]} and is a {kinds[1]}'
         before, after = self.old.tables[table], self.new.tables[new_table]
-        if EXPIRES in after.names and EXPIRES not in before.names:
-            return f'the state "{name}" has a time to live now'
         for field in before:
             if field.name == EXPIRES:
                 continue
@@ -216,4 +214,5 @@ def _removed_fields(before: pa.DataType, after: pa.DataType, path: str = "") -> 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of *schema*, as its types. Fields of structs are found by their names; those that are new are NULL."""
+    rows = with_expiry(rows, schema)
     return pa.table([by_name(one_chunk(rows.column(field.name)), field.type) for field in schema], schema=schema)

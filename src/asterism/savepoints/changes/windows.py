@@ -18,7 +18,7 @@ from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
-from asterism.operators.evolution import FIXED, aligned, check_evolution
+from asterism.operators.evolution import FIXED, aligned, aligned_table, check_evolution
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.keyed_state import KEY
 from asterism.operators.state.state_definition import StateDefinition
@@ -169,7 +169,7 @@ class WindowsChange(StateChange):
         added = additions_from_bytes(page, len(tables))
         if self._lost is not None:
             empty = {name: schema.empty_table() for name, schema in self.new.tables.items()}
-            others = {name: aligned(made[name], empty[name].schema) for name in empty if name in made}
+            others = {name: aligned_table(name, made[name], empty[name].schema) for name in empty if name in made}
             return tables_to_bytes(list({**empty, **others, PANES: empty[PANES]}.values()))
         definition = replace(self.old, tables={name: rows.schema for name, rows in made.items()})
         value = with_additions(tables_to_bytes(list(made.values())), None if added is None else added.take(kept))
