@@ -269,3 +269,70 @@ def chained(events: Window, timespan: float, elements: Sequence[Element], *, epi
     whole = sequence(timespan, elements)
     ends = [events[min(possible)] for first in range(len(events)) if (possible := whole(events, first))]
     return reported(ends, timespan, episode=episode)
+
+
+Completes = Callable[[Window], bool]
+"""Whether the last of some events completes a match of a rule; they are all events since a window was opened."""
+
+
+def event_of(*rules: str) -> Completes:
+    """An event that satisfies one of the rules."""
+    return lambda events: bool(set(rules) & set(events[-1]["rules"]))
+
+
+def lately(rules: Sequence[str], timespan: float, holds: Callable[[Window], bool]) -> Completes:
+    """A correlation: what satisfies its rules, and is in the timespan that ends with the last event."""
+
+    def completes(events: Window) -> bool:
+        relevant = [
+            {**event, "rules": [name for name in event["rules"] if name in rules]}
+            for event in events
+            if events[-1]["time"] - event["time"] <= timespan and set(rules) & set(event["rules"])
+        ]
+        return event_of(*rules)(events) and holds(relevant)
+
+    return completes
+
+
+def in_any_order(timespan: float, rules: Mapping[str, Completes], holds: Callable[[set[str]], bool]) -> Completes:
+    """A temporal of correlations: the rules of which a match ended in the timespan."""
+
+    def completes(events: Window) -> bool:
+        ends = [number for number, event in enumerate(events, 1) if events[-1]["time"] - event["time"] <= timespan]
+        recent = {name for name, rule in rules.items() if any(rule(events[:end]) for end in ends)}
+        return any(rule(events) for rule in rules.values()) and holds(recent)
+
+    return completes
+
+
+def several_counted(timespan: float, detections: Sequence[str], rules: Sequence[Completes], count: int) -> Completes:
+    """An event_count of several rules: the events that satisfy a detection or complete a match. The matches of a correlation
+    follow one another: the events of one are later than the end of the one before.
+    """
+
+    def completes(events: Window) -> bool:
+        ends = {end for end, event in enumerate(events, 1) if set(detections) & set(event["rules"])}
+        for rule in rules:
+            last = -float("inf")
+            for end, event in enumerate(events, 1):
+                unused = [earlier for earlier in events[:end] if earlier["time"] > last]
+                if event["time"] > last and rule(unused):
+                    ends.add(end)
+                    last = event["time"]
+        recent = [end for end in ends if events[-1]["time"] - events[end - 1]["time"] <= timespan]
+        return len(events) in ends and len(recent) >= count
+
+    return completes
+
+
+def overlapping(rules: Sequence[str], seconds: float, completes: Completes) -> Element:
+    """A part of a chain in which matches may overlap: it begins with any event of a rule."""
+
+    def ends(events: Window, first: int) -> list[int]:
+        if not set(rules) & set(events[first]["rules"]):
+            return []
+        places = range(first, len(events))
+        inside = [place for place in places if events[place]["time"] - events[first]["time"] <= seconds]
+        return [place for place in inside if completes(events[first : place + 1])]
+
+    return ends

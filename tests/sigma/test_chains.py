@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asterism.sigma.chains import MAX_REPEATED
+from asterism.sigma.chain_rules import MAX_REPEATED
 from asterism.sigma.collection import RefusedRule
 from tests.reference.sigma import Element, chained, detected, in_order, sequence, windows
 from tests.sigma.kit import outcomes, rule
@@ -165,19 +165,12 @@ def test_a_count_of_matches_of_a_chain() -> None:
         (correlation("temporal_ordered", ["others", "login"]), {}, "not grouped by 'user'"),
         (correlation("temporal_ordered", ["login", "more"]), {}, "only the first correlation of a chain"),
         (correlation("temporal_ordered", ["pairs", "login"], {"gte": 1}), {}, "needs all of its rules"),
-        (
-            correlation("temporal_ordered", ["pairs", "login"], "pairs or login"),
-            {},
-            "the correlation 'pairs' cannot be an alternative",
-        ),
         (correlation("temporal_ordered", ["pairs", "login"], "pairs and not login"), {}, "must be a sequence of rules"),
         (correlation("temporal_ordered", ["average", "login"]), {}, "only when its window is over"),
         (correlation("temporal_ordered", ["few", "login"]), {}, "only when its window is over"),
         (correlation("temporal_ordered", ["chain", "login"], **{"group-by": []}), {}, "must be grouped as that one is"),
         (correlation("temporal_ordered", ["chain", "login"] * 17), {}, "more than 50 rules"),
-        (correlation("temporal", ["pairs", "login"]), {}, "cannot be temporal"),
         (correlation("value_count", ["pairs"], {"gte": 2, "field": "name"}), {}, "cannot be value_count"),
-        (correlation("event_count", ["pairs", "login"], {"gte": 2}), {}, "event_count with this condition"),
         (correlation("event_count", ["pairs"], {"lt": 2}), {}, "event_count with this condition"),
         (correlation("event_count", ["pairs"], {"gte": MAX_REPEATED + 1}), {}, "matches of a correlation (limit"),
         (correlation("event_count", ["more"], {"gte": 2}), {}, "must be grouped as the correlation is"),

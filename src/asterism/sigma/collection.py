@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
-from asterism.sigma.chains import ChainTranslator, CorrelationChain
+from asterism.sigma.chain_rules import CorrelationChain
+from asterism.sigma.chains import ChainTranslator
 from asterism.sigma.conditions import ConditionTranslator, column_of
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma

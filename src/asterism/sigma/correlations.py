@@ -141,13 +141,19 @@ class CorrelationTranslator:
         :param window: the variable of the events of the window; if empty, all events that satisfy a rule are in it
         """
         if self.extended:
-            condition, reached = self._presence(self.rule.condition.parsed, window)  # type: ignore[union-attr]
+            conditions = dict(zip((rule.reference for rule in self.rules), self.conditions, strict=True))
+            condition, reached = self.presence(lambda reference: f"{self._flag(conditions[reference], window)} = 1")
             value = " + ".join(self._flag(text, window) for text in dict.fromkeys(self.conditions))
             return value, condition, reached
         value = self._value(window)
-        tests = [f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in self.bounds]
         reached = self.only_lower and self.kind in ("event_count", "value_count", "value_sum", "temporal")
-        return value, " AND ".join(tests), reached
+        return value, self.compared(value), reached
+
+    def compared(self, value: str) -> str:
+        """The condition that *value* is within the bounds."""
+        return " AND ".join(
+            f"{value} {_OPERATORS[operator]} {number_literal(bound)}" for operator, bound in self.bounds
+        )
 
     def steps(self) -> list[str]:
         """The conditions of a temporal_ordered correlation, in its order."""
@@ -266,14 +272,19 @@ class CorrelationTranslator:
             condition = of_variable(window, condition)
         return f"MAX(CASE WHEN {condition} THEN 1 ELSE 0 END)"
 
-    def _presence(self, node: Any, window: str) -> tuple[str, bool]:
-        """An extended condition over the flags of rules, and whether it has no ``not``."""
+    def presence(self, flag_of: Callable[[str], str]) -> tuple[str, bool]:
+        """The extended condition of a temporal correlation, and whether it has no ``not``.
+
+        :param flag_of: the condition that a rule to which it refers has matched
+        """
+        return self._presence(self.rule.condition.parsed, flag_of)  # type: ignore[union-attr]
+
+    def _presence(self, node: Any, flag_of: Callable[[str], str]) -> tuple[str, bool]:
         from sigma.correlations import CorrelationConditionAND, CorrelationConditionNOT, SigmaRuleReference
 
         if isinstance(node, SigmaRuleReference):
-            number = [rule.reference for rule in self.rules].index(node.reference)
-            return f"{self._flag(self.conditions[number], window)} = 1", True
-        parts = [self._presence(part, window) for part in node.args]
+            return flag_of(node.reference), True
+        parts = [self._presence(part, flag_of) for part in node.args]
         reached = all(positive for _, positive in parts)
         if isinstance(node, CorrelationConditionNOT):
             return f"NOT ({parts[0][0]})", False
