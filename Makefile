@@ -5,7 +5,7 @@
 
 PYTHON ?=
 SIZE   ?= S
-JOBS   ?= 2
+JOBS   ?= 3
 EXAMPLES ?= 5
 ARGS   ?=
 
@@ -16,18 +16,18 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-kafka test test-all checked lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
+.PHONY: help setup demo example-kafka test test-all fast-tests all-tests compiled lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 if no password is needed
 
-# Rebuilt only when the dependencies change.
+# Rebuilt only when the dependencies change. Python compiles the modules that it imports, which are few of those installed.
 $(INSTALLED): pyproject.toml
 	@sh scripts/ensure_java.sh
 	@python=$$(sh scripts/find_python.sh $(PYTHON)) && "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@
 
 demo: setup ## find the attacks in a real SSH log, in this process and over a stream on Spark
@@ -39,23 +39,29 @@ example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a b
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: checked ## everything that CI runs: lint, types, the fast tests; some fourteen minutes on two cores
+test: compiled ## everything that CI runs: lint, types, the fast tests; some ten minutes on two cores
+	@$(MAKE) --no-print-directory --jobs types fast-tests
+
+test-all: compiled ## also the slow tests and all documents, with more random examples; a few hours
+	@$(MAKE) --no-print-directory --jobs types all-tests
+
+fast-tests: setup
 	$(BIN)/pytest $(LANES) $(ARGS)
 
-test-all: checked ## also the slow tests and all documents, with more random examples; a few hours
+all-tests: setup
 	ASTERISM_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --all --timeout 3600 $(LANES) $(ARGS)
 
-checked: lint
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync kernels-of-windows kernels-of-patterns types
+compiled: lint
+	@$(MAKE) --no-print-directory --jobs --output-sync kernels-of-windows kernels-of-patterns
 
 lint: setup ## ruff: lint and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: setup ## mypy, strict
-	$(BIN)/mypy
+	nice $(BIN)/mypy
 
-# Steps of the tests, which run beside mypy: two processes that have no function in common, so nothing is compiled twice.
+# Before the tests, in two processes that have no function in common, so nothing is compiled twice. `types` runs beside the tests.
 kernels-of-windows: setup
 	$(BIN)/asterism compile windows row_patterns
 

@@ -7,14 +7,14 @@ There are two tiers. ``pytest --all`` runs both; without it, these are left out 
   blocks from the one that starts it
 
 With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session or broker, and the others
-run the rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other
-kind.
-See docs/decisions/0037.
+run the rest, with a lower priority: Spark mostly waits, the rest mostly computes. The first process takes files of the rest when
+it has none of its kind left, and so does the second one, which then starts Spark. See docs/decisions/0037 and 0179.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import subprocess
 import threading
@@ -48,9 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run slow tests and all documents that start Spark")
 
 
-def pytest_configure() -> None:
+FIRST = "gw0"
+"""The process of pytest-xdist that runs the files with Spark, for as long as there are any: the whole run ends no earlier."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
     # Programs that end pytest, like `timeout`, must not leave what its fixtures have started.
     signal.signal(signal.SIGTERM, _end)
+    if getattr(config, "workerinput", {"workerid": FIRST})["workerid"] != FIRST:
+        os.nice(5)
 
 
 _is_ended = threading.Event()
@@ -143,10 +149,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         def _split_scope(self, nodeid: str) -> str:
             return nodeid.partition("::")[0]
 
-        def _assign_work_unit(self, node: object) -> None:
-            is_first = node is self.nodes[0]
-            mine = (file for file in self.workqueue if is_for_the_first_process(ROOT / file) == is_first)
-            self.workqueue.move_to_end(next(mine, next(iter(self.workqueue))), last=False)
+        def _assign_work_unit(self, node: Any) -> None:
+            first, *others = sorted(self.nodes, key=lambda node: node.gateway.id)
+            suitable = (file for file in self.workqueue if is_for_the_first_process(ROOT / file) == (node is first))
+            file = next(suitable, None)
+            if file is None and node in others[1:]:
+                node.shutdown()  # what is left needs Spark, which one more process would start
+                return
+            self.workqueue.move_to_end(file or next(iter(self.workqueue)), last=False)
             super()._assign_work_unit(node)
 
     return Lanes(config, log)

@@ -117,29 +117,44 @@ else:
     assert program(tmp_path, refused + FUNCTIONS + text, "read-only", NUMBA_CACHE_DIR="") == NO_CACHE
 
 
-def test_a_first_call_is_not_compiled(tmp_path: Path) -> None:
+def test_what_is_compiled_and_what_is_not(tmp_path: Path) -> None:
+    """First calls are not, and their code is looked for once: numba takes milliseconds for it. Functions of others are compiled
+    as usual, for a kernel may call Python, which may use numba, too. Large arrays are for compiled functions.
+    """
     text = """
-values = np.arange(4)
-assert doubled(values) == 12
-assert values.tolist() == [0, 2, 4, 6]
-assert not doubled.compiled.signatures
-assert not double.signatures
-"""
-    program(tmp_path, FUNCTIONS + text)
-    assert not list((tmp_path / "cache").rglob("*.nbc"))
+import sys
+from pathlib import Path
 
+from numba import njit
+from numba.core import event
 
-def test_code_that_is_not_in_the_cache_is_looked_for_once(tmp_path: Path) -> None:
-    """numba takes milliseconds for it, as long as a short call takes in Python."""
-    text = """
 looks = []
 load = doubled.compiled._cache.load_overload
 doubled.compiled._cache.load_overload = lambda *arguments: looks.append(arguments) or load(*arguments)
 for _ in range(3):
-    assert doubled(np.arange(4)) == 12
+    values = np.arange(4)
+    assert doubled(values) == 12
+    assert values.tolist() == [0, 2, 4, 6]
 assert len(looks) == 1
+assert not doubled.compiled.signatures
+assert not double.signatures
+assert not list(Path(sys.argv[1]).rglob("*.nbc"))
+
+with event.install_listener("numba:compile", module._Compilation(module._refuse)):
+    other = njit(lambda x: x + 1)
+    assert other(1) == 2
+    try:
+        double(1)
+    except module._NotCompiledError:
+        pass
+    else:
+        raise AssertionError
+
+values = np.ones(module.MAX_ELEMENTS + 1, np.int64)
+assert doubled(values) == 2 * len(values)
+assert doubled.compiled.signatures
 """
-    program(tmp_path, FUNCTIONS + text)
+    program(tmp_path, FUNCTIONS + text, str(tmp_path / "cache"))
 
 
 def test_a_call_that_takes_too_long_is_repeated_compiled(tmp_path: Path) -> None:
@@ -179,34 +194,6 @@ assert doubled.compiled.signatures
     assert program(tmp_path, FUNCTIONS + text, "terminal") == ""  # the cache has them
 
     assert program(tmp_path, FUNCTIONS + text, "terminal", NUMBA_CACHE_DIR=str(tmp_path / "other")) == COMPILING + "\n"
-
-
-def test_large_arrays_are_for_compiled_functions(tmp_path: Path) -> None:
-    text = """
-values = np.ones(module.MAX_ELEMENTS + 1, np.int64)
-assert doubled(values) == 2 * len(values)
-assert doubled.compiled.signatures
-"""
-    program(tmp_path, FUNCTIONS + text)
-
-
-def test_functions_of_others_are_compiled_as_usual(tmp_path: Path) -> None:
-    """A kernel may call Python, which may use numba, too."""
-    text = """
-from numba import njit
-from numba.core import event
-
-with event.install_listener("numba:compile", module._Compilation(module._refuse)):
-    other = njit(lambda x: x + 1)
-    assert other(1) == 2
-    try:
-        double(1)
-    except module._NotCompiledError:
-        pass
-    else:
-        raise AssertionError
-"""
-    program(tmp_path, FUNCTIONS + text)
 
 
 def test_the_first_match_on_a_new_machine_compiles_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from asterism import eql
 from asterism.errors import ColumnNotFoundError, ExpressionTypeError, UnknownFunctionError, UnsupportedSyntaxError
 from tests.elastic.kit import CASES, EVENTS
+from tests.kit import FACTOR
 
 
 @pytest.mark.parametrize("query", CASES)
@@ -42,7 +43,9 @@ def in_the_syntax_of_elasticsearch(query: str) -> str:
 
 @pytest.mark.skipif(find_spec("eql") is None, reason="the package eql (AGPL) is not installed: pip install eql")
 def test_the_suite_of_endgame() -> None:
-    """All queries of the dialect that is supported. Endgame compares texts regardless of case in the others."""
+    """Queries of the dialect that is supported, every third one in the fast tests. Endgame compares texts regardless of case in
+    the others.
+    """
     folder = resources.files("eql") / "etc"
     records = json.loads((folder / "test_data.json").read_text())
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -58,9 +61,9 @@ def test_the_suite_of_endgame() -> None:
         for record in records
     ]
     events, good, refused = pa.Table.from_pylist(rows), 0, 0
-    for query in tomllib.loads((folder / "test_queries.toml").read_text())["queries"]:
-        if query.get("case_insensitive"):
-            continue
+    queries = tomllib.loads((folder / "test_queries.toml").read_text())["queries"]
+    queries = [query for query in queries if not query.get("case_insensitive")]
+    for query in queries[:: 3 if FACTOR == 1 else 1]:
         try:
             found = eql(in_the_syntax_of_elasticsearch(query["query"]), events, category="event_type")
         except (UnsupportedSyntaxError, UnknownFunctionError, ColumnNotFoundError, ExpressionTypeError):
@@ -71,4 +74,4 @@ def test_the_suite_of_endgame() -> None:
             raise
         assert found["serial_event_id"].to_pylist() == query["expected_event_ids"], query["query"]
         good += 1
-    assert (good, refused) == (138, 56)
+    assert (good, refused) == ((47, 18) if FACTOR == 1 else (138, 56))

@@ -118,24 +118,22 @@ def results() -> list[list[dict[str, Any]]]:
     ]
 
 
-EXPECTED = {name: case.rows(case.results(case.table)).to_pylist() for name, case in CASES.items()}
-JOINED = {name: join(TRADES, QUOTES).to_pylist() for name, join in JOINS.items()}
-"""In one part."""
-
-
 def in_any_order(tables: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [sorted(map(str, rows)) for rows in tables]
 
 
 @pytest.mark.usefixtures("in_parts")
-def test_threads_and_files_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the order of rows, which does not depend on the number of threads."""
+def test_threads_and_files_do_not_change_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor the order of rows, which does not depend on the number of threads. Temporary files are removed."""
     two = results()
     pa.set_cpu_count(1)
     assert results() == two
-    monkeypatch.setattr(parts, "memory_of_tables", lambda: 10_000)
-    on_disk = results()
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "memory_of_tables", lambda: 10_000)
+        patch.setattr("tempfile.tempdir", str(tmp_path))
+        on_disk = results()
     assert in_any_order(on_disk) == in_any_order(two)
+    assert not list(tmp_path.iterdir())
     monkeypatch.setattr(parts, "ROWS_OF_PART", 10**9)
     monkeypatch.setattr(parts, "memory_of_tables", lambda: 10**9)
     whole = results()
@@ -150,16 +148,22 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, in_parts: None) -> None:
     monkeypatch.setattr(parts, "ROWS_OF_PART", 1)
 
 
+@pytest.fixture(scope="module")
+def case_rows() -> dict[str, list[str]]:
+    """Those of tables that are not divided: a fixture of the module comes before those of a test."""
+    return {name: sorted(map(str, case.rows(case.results(case.table)).to_pylist())) for name, case in CASES.items()}
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_cases_in_parts(name: str, small_parts: None) -> None:
+@pytest.mark.usefixtures("small_parts")
+def test_cases_in_parts(name: str, case_rows: dict[str, list[str]]) -> None:
     case = CASES[name]
     whole = case.rows(case.results(case.table))
-    assert sorted(map(str, whole.to_pylist())) == sorted(map(str, EXPECTED[name]))
+    assert sorted(map(str, whole.to_pylist())) == case_rows[name]
 
 
 @pytest.fixture(scope="module")
 def clause_rows() -> dict[str, list[str]]:
-    """Those of tables that are not divided: a fixture of the module comes before those of a test."""
     return {name: sorted(map(str, case.matches(TRADES).to_pylist())) for name, case in CLAUSES.items()}
 
 
@@ -263,10 +267,16 @@ def test_rules_with_functions_of_the_user_have_one_thread() -> None:
     assert threads == {threading.get_ident()}
 
 
+@pytest.fixture(scope="module")
+def joined_rows() -> dict[str, list[str]]:
+    return {name: sorted(map(str, join(TRADES, QUOTES).to_pylist())) for name, join in JOINS.items()}
+
+
 @pytest.mark.parametrize("name", JOINS)
-def test_joins_in_parts(name: str, small_parts: None) -> None:
+@pytest.mark.usefixtures("small_parts")
+def test_joins_in_parts(name: str, joined_rows: dict[str, list[str]]) -> None:
     found = JOINS[name](TRADES, QUOTES)
-    assert sorted(map(str, found.to_pylist())) == sorted(map(str, JOINED[name]))
+    assert sorted(map(str, found.to_pylist())) == joined_rows[name]
 
 
 def test_kernels_release_the_lock_of_python() -> None:
@@ -298,10 +308,3 @@ def test_a_folder_that_cannot_be_written(small_parts: None, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(LimitExceededError, match="cannot be written to temporary files"):
         results()
-
-
-def test_temporary_files_are_removed(in_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(parts, "memory_of_tables", lambda: 10_000)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert any(results())
-    assert not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ def sources(table: pa.Table, folder: Path) -> dict[str, Any]:
 
 
 @settings(
-    max_examples=examples(60, usual=200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25, usual=200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     rows=st.lists(ROW, min_size=1, max_size=14),
@@ -114,7 +114,7 @@ def test_results_are_those_of_a_table(
 
 
 @given(text=CONDITION, rows=st.lists(ROW, max_size=14))
-@settings(max_examples=examples(60, usual=200), deadline=None)
+@settings(max_examples=examples(30, usual=200), deadline=None)
 def test_a_filter_keeps_what_its_condition_keeps(text: str, rows: list[Any]) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     vectorized, scope = Vectorized(SCHEMA), Scope(SCHEMA)

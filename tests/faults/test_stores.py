@@ -21,9 +21,10 @@ from asterism.rules.sets.discovery_status import INTERRUPTED, VALID
 from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.kit import graph, put, put_all, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
+from tests.kit import FACTOR
 from tests.rules.test_coordinator import version
 
-UPDATES = 3
+UPDATES = 2 if FACTOR == 1 else 3
 VERSIONS = {number: version(number) for number in range(1, UPDATES + 1)}
 
 

@@ -494,7 +494,7 @@ def test_a_definition_is_the_same_in_every_process() -> None:
             cwd=Path(__file__).parents[2],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
         ).stdout
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     }
     assert len(prints) == 1
 

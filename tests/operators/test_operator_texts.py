@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.schemas import schema_of, type_of
+from asterism.operators import runtime
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.state.keyed_state import (
     AggregateFunction,
@@ -467,7 +468,8 @@ TEXTS = FUNCTIONS | STATE | OUTPUTS | DECLARATIONS | KIT | PARTITIONS
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_error_text(name: str, golden: Golden) -> None:
+def test_error_text(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "ENDLESS", 100)
     """What a user's function raises is the cause."""
     error = golden.error(name, TEXTS[name])
     assert isinstance(error.__cause__, KeyError) == ("KeyError" in str(error))

@@ -17,6 +17,7 @@ from asterism.row_patterns.result_rows import match_table
 from asterism.rules.definition.rule_tests import RuleTest
 from asterism.testing import RowPatternHarness, match
 from asterism.testing.rule_harness import run_rule_test
+from tests.kit import examples
 from tests.row_patterns import (
     test_absence_property,
     test_match_table_property,
@@ -100,7 +101,7 @@ def test_similar_names(skip: str) -> None:
         f"PARTITION BY key ORDER BY ts MEASURES A.ts AS a, B.ts AS b AFTER MATCH SKIP {skip} PATTERN (A X{{0,2}}? B)"
         " DEFINE A AS kind = 'a', B AS kind = 'b' AND levenshtein(name, LAST(A.name)) < 3"
     )
-    rows = names(5, 300, 7)
+    rows = names(5, examples(120, usual=300), 7)
     expected: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for key in sorted({row["key"] for row in rows}):
         of_key, at = [row for row in rows if row["key"] == key], 0
@@ -117,7 +118,7 @@ def test_similar_names(skip: str) -> None:
             at = ends[0] + 1 if first["kind"] == "a" and ends and skip == "PAST LAST ROW" else at + 1
     table, clause = pa.Table.from_pylist(rows, SCHEMA), checked_clause(text, SCHEMA)
     assert by_key(clause, match_table(clause, table)) == expected
-    for way in (WAYS["row by row"], in_pieces(40, 41, 200)):
+    for way in (WAYS["row by row"], in_pieces(40, 41, 100)):
         assert by_key(clause, streamed(clause, table, way).output(MATCHES)) == expected
 
 

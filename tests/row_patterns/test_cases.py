@@ -15,6 +15,7 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from asterism.testing import RowPatternHarness
+from tests.reference import row_patterns as reference
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.cases import (
     FAILING_SKIPS,
@@ -111,6 +112,7 @@ def test_search_without_end_is_given_up(answer_of: Implementation) -> None:
     with (
         pytest.raises((BudgetError, LimitExceededError), match="steps"),
         mock.patch.object(search, "MAX_STEPS", 10_000),
+        mock.patch.object(reference, "BUDGET", 10_000),
     ):
         answer_of(case.clause, case.input, SCHEMAS[PatternCase])
 

@@ -8,7 +8,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from asterism.row_patterns import match_items, search
+from asterism.row_patterns import automaton, match_items, search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
@@ -26,7 +26,7 @@ def matched(text: str) -> Callable[[], object]:
 def limited(text: str, limit: str, value: int) -> Callable[[], object]:
     def run() -> object:
         module, name = limit.split(".")
-        limited_module = {"search": search, "match_items": match_items}[module]
+        limited_module = {"search": search, "match_items": match_items, "automaton": automaton}[module]
         with mock.patch.object(limited_module, name, value), mock.patch.object(search, "AT_FIRST", 1):
             return matched(text)()
 
@@ -55,7 +55,7 @@ TEXTS: dict[str, Provocation] = {
     "match_too_long_for_the_search": limited(
         f"{ORDER} PATTERN (A+) DEFINE A AS SUM(v) < 100", "search.MAX_WORKSPACE", 100
     ),
-    "too_many_edges": matched(f"{ORDER} PATTERN ({'A? ' * 2000} B)"),
+    "too_many_edges": limited(f"{ORDER} PATTERN ({'A? ' * 100} B)", "automaton.MAX_EDGES", 2_000),
 }
 
 

@@ -27,6 +27,7 @@ from asterism.row_patterns.current_row import WORDS
 from asterism.row_patterns.operator import DROPPED, LATE_ROWS, MATCHES, RowPatternOperator
 from asterism.row_patterns.result_rows import match_table
 from asterism.testing import OperatorHarness
+from tests.kit import examples
 from tests.row_patterns.cases import PATTERNS, PatternCase, Row
 from tests.row_patterns.strategies import patterns
 from tests.row_patterns.test_match_table_property import (
@@ -239,7 +240,7 @@ def test_limit_of_steps_does_not_depend_on_cuts(text: str, monkeypatch: pytest.M
     monkeypatch.setattr(search, "MAX_STEPS", LIMIT)
     clause = checked_clause(f"ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b {text}", SCHEMA)
     failures = 0
-    for seed in range(30):
+    for seed in range(seeds := examples(12, usual=30)):
         rng = random.Random(seed)
         count = rng.randint(3, 16)
         rows = table_of([{"k": "x", "ts": n, "c": "a", "v": rng.randrange(4)} for n in range(count)])
@@ -254,7 +255,7 @@ def test_limit_of_steps_does_not_depend_on_cuts(text: str, monkeypatch: pytest.M
             continue
         for way in (in_pieces(), row_by_row, in_pieces(*cuts)):
             assert streamed(clause, rows, way).rows(MATCHES) == expected, (seed, cuts)
-    assert 0 < failures < 25
+    assert 0 < failures < seeds - 3
 
 
 # ---------------------------------------------------------------------- when
