@@ -310,24 +310,26 @@ class ColumnNotFoundError(ExpressionError):
     code = "COLUMN_NOT_FOUND"
 
     @classmethod
-    def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:
-        """Build the message, with similar column names as a hint."""
+    def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str, quote: str = "'") -> Self:
+        """Build the message, with similar column names as a hint. *quote* is that of a text."""
         names = list(available)
         close = [name for name in names if name.lower() == missing.lower()]
         close = close or difflib.get_close_matches(missing, names, n=3)
         hint = (
-            f"did you mean {' or '.join(repr(name) for name in close)}?" if close else _hint_at_quotes(missing, context)
+            f"did you mean {' or '.join(repr(name) for name in close)}?"
+            if close
+            else _hint_at_quotes(missing, context, quote)
         )
         context = _shortened(context, 1000)
         return cls(f"unknown column {missing!r:.100}", f"{context}\nColumns: {', '.join(names) or '(none)'}", hint)
 
 
-def _hint_at_quotes(missing: str, context: str) -> str | None:
+def _hint_at_quotes(missing: str, context: str, quote: str) -> str | None:
     """A hint for a text without quotes, such as ``kind = purchase``."""
     if re.fullmatch(r"\w{1,60}", missing) is None:
         return None
     compared = re.search(rf"(?:[=<>]|\bIN\s*\([^()]*)\s*\b{missing}(?![\w.(])", context, re.IGNORECASE)
-    return None if compared is None else f"a text has quotes: '{missing}'"
+    return None if compared is None else f"a text has quotes: {quote}{missing}{quote}"
 
 
 class ExpressionTypeError(ExpressionError):

@@ -110,11 +110,7 @@ def test_trace() -> None:
         "1 --key-column and 0 --key: one value is required for each column. The key of the rule is ip." in result.output
     )
     result = run("trace", "rules.yaml#upper", *options, "--key", "1.1.1.1")
-    assert (result.exit_code, result.output) == (
-        2,
-        "Error: [STREAM_DEFINITION] the key of the rule is not a column: UPPER(ip)\n"
-        "  Hint: choose the events with --key-column and --key\n",
-    )
+    assert "key UPPER(ip)='1.1.1.1': 3 events" in result.output
     assert run("trace", "rules.yaml#upper", *options, "--key-column", "ip", "--key", "1.1.1.1").exit_code == 0
 
 
@@ -217,3 +213,25 @@ def test_the_trace_of_a_query_in_eql_names_its_events() -> None:
     traced = run("trace", "guess.eql", "--key", "1.1.1.1", "--input", "events.csv", "--time", "ts").output
     assert "match 1: event 1=[2] event 2=[3]" in traced
     assert run("explain", "guess.eql").output.startswith("a sequence by ip, within 1 min from")
+
+
+def test_a_query_in_eql_over_documents_with_nested_fields() -> None:
+    Path("guess.eql").write_text(
+        'sequence by user.name with maxspan=1m [any where outcome == "failed"] [any where outcome == "accepted"]'
+    )
+    lines = [
+        f'{{"@timestamp": "2026-01-01T00:00:0{second}Z", "user": {{"name": "{name}"}}, "outcome": "{outcome}"}}'
+        for second, (name, outcome) in enumerate([("ann", "failed"), ("bob", "failed"), ("ann", "accepted")])
+    ]
+    Path("events.ndjson").write_text("\n".join(lines))
+    options = ["--input", "events.ndjson", "--time", "@timestamp"]
+    measures = ["--select", "event_1.user.name AS first", "--select", "event_2.outcome AS last"]
+    found = run("match", "guess.eql", *options, *measures, "--out", "found.parquet")
+    assert found.exit_code == 0, found.output
+    assert [dict(row["measures"]) for row in pq.read_table("found.parquet").to_pylist()] == [
+        {"first": "ann", "last": "accepted"}
+    ]
+    traced = run("trace", "guess.eql", "--key", "ann", *options).output
+    assert "key user.name='ann': 2 rows" in traced
+    assert "match 1: event 1=[1] event 2=[2]" in traced
+    assert "did you mean user.name='ann'?" in run("trace", "guess.eql", "--key", "anna", *options).output

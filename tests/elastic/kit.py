@@ -58,6 +58,7 @@ CASES = {
     'any where between(process.name, "e", "e", true) == "rShell.ex"': [2],
     'any where between~(process.name, "C", ".") == "md"': [1],
     'any where between(process.name, "q", ".") == ""': [1, 2],
+    'any where between(process.name, "", ".") == process.name': [1, 2],
     'any where cidrMatch(ip, "10.0.0.0/8")': [1],
     'any where cidrMatch(ip, "10.1.2.0/30", "192.168.0.0/31")': [1, 2],
     'any where cidrMatch(source.ip, "fe80::/10")': [1],

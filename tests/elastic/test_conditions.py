@@ -14,7 +14,13 @@ import pyarrow as pa
 import pytest
 
 from asterism import eql
-from asterism.errors import ColumnNotFoundError, ExpressionTypeError, UnknownFunctionError, UnsupportedSyntaxError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionTypeError,
+    UnknownFunctionError,
+    UnsupportedSyntaxError,
+)
 from tests.elastic.kit import CASES, EVENTS
 from tests.kit import FACTOR
 
@@ -41,7 +47,12 @@ def in_the_syntax_of_elasticsearch(query: str) -> str:
     return re.sub(pipe, lambda found: f"| {found[1]} {found[2].replace(' ', ', ')}", query, flags=re.MULTILINE)
 
 
-@pytest.mark.skipif(find_spec("eql") is None, reason="the package eql (AGPL) is not installed: pip install eql")
+HAS_ENDGAME = pytest.mark.skipif(
+    find_spec("eql") is None, reason="the package eql (AGPL) is not installed: pip install eql"
+)
+
+
+@HAS_ENDGAME
 def test_the_suite_of_endgame() -> None:
     """Queries of the dialect that is supported, every third one in the fast tests. Endgame compares texts regardless of case in
     the others.
@@ -75,3 +86,42 @@ def test_the_suite_of_endgame() -> None:
         assert found["serial_event_id"].to_pylist() == query["expected_event_ids"], query["query"]
         good += 1
     assert (good, refused) == ((47, 18) if FACTOR == 1 else (138, 56))
+
+
+DIFFERENT = {
+    # If a text is not found, the result is the empty text; an empty text is not sought, and the result is the whole text.
+    'between("welcome to the planet", "welcome", "village")',
+    'between("welcome to the planet", "goodbye", "planet")',
+    'between("welcome to the planet", "welcome", "x", false)',
+    'between("welcome to the planet", "welcome", "x", true)',
+    'between("welcome to the planet", "", "x", true)',
+    'between("welcome to the planet", "", "", false)',
+    'between("welcome to the planet", "", "planet", false)',
+    # Without a first index, the result is the whole text, as in Elasticsearch.
+    'substring("hello world", null, 5)',
+    # Not supported: other bases, fractions as texts, and functions as methods.
+    'number("052403", 8)',
+    'number("52403", 7)',
+    "string(2.1828)",
+    '(100 * 10) - ("hello":length())',
+    'concat((100 * 10) - ("hello":length()) == 995, "...")',
+}
+
+
+@HAS_ENDGAME
+@pytest.mark.parametrize("file", ["test_string_functions.toml", "test_folding.toml"])
+def test_constant_expressions_of_endgame(file: str) -> None:
+    """Except for those in which Endgame compares texts regardless of case."""
+    one_event = pa.table({"@timestamp": [1]})
+    suite = tomllib.loads((resources.files("eql") / "etc" / file).read_text())
+    count = 0
+    for section in suite.values():
+        for case in section.get("fold", {}).get("tests", []) if not section.get("case_insensitive") else []:
+            expression, expected = in_the_syntax_of_elasticsearch(case["expression"]), json.dumps(case.get("expected"))
+            try:
+                is_equal = eql(f"any where ({expression}) == {expected}", one_event).num_rows == 1
+            except ExpressionError:
+                is_equal = False
+            assert is_equal == (expression not in DIFFERENT), expression
+            count += 1
+    assert count > 90

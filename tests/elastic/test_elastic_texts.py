@@ -65,6 +65,28 @@ TEXTS: dict[str, Callable[[], object]] = {
         }
     ),
     "flag_of_regex": refused('any where process.name regex "(?x)a b"'),
+    "text_without_quotes": refused("any where process.name == a"),
+    "unknown_category": lambda: eql("process where true", EVENTS.drop_columns(["event.category"])),
+    "types": refused("sequence by pid\n  [any where true]\n  [any where pid > 1 and process.name == 5]"),
+    "array": lambda: eql(
+        'process where event.type == "start"',
+        pa.table({"@timestamp": [1], "event.category": ["process"], "event.type": [["start"]]}),
+    ),
+    "array_of_categories": lambda: eql(
+        "process where true", pa.table({"@timestamp": [1], "event.category": [["process"]]})
+    ),
+    "many_items": refused(f"sequence {'[any where true] ' * 21}"),
+    "event_without_name": lambda: PatternProcessor.from_dict(
+        {
+            "id": "a",
+            "version": 1,
+            "eql": "sequence [any where a] with runs=25 [any where b]",
+            "select": ["event_7.x AS x"],
+        }
+    ),
+    "long_condition": refused(
+        f"any where process.name : ({', '.join(f'{chr(34)}{n:05}{chr(34)}' for n in range(900))})"
+    ),
     "nested_field": lambda: eql("any where user.nam == null", pa.table({"@timestamp": [1], "user": [{"name": "a"}]})),
     "pipe_of_sample": refused("sample by pid [any where true] [any where true] | tail 1"),
     "pipe_of_sequence": refused("sequence [any where true] [any where true] | filter pid == 1"),

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism import eql
+from tests.reference import endgame as reference
+from tests.reference.eql import Step
 
 endgame = pytest.importorskip("eql", reason="the package eql (AGPL) is not installed: pip install eql")
 EVENTS = st.lists(
@@ -126,3 +128,83 @@ def test_sequences_are_those_of_endgame(
     query = f"sequence{span} {' '.join(steps)}{ending}{pipe}"
     ours, theirs = found_here(query, events), found_by_endgame(query, events)
     assert (ours if pipe else sorted(ours)) == (theirs if pipe else sorted(theirs))
+
+
+ABSENT = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=2, max_size=4).filter(
+    lambda steps: {absent for _, absent in steps} == {False, True}
+)
+"""The kinds of events of a sequence, and whether they are absent."""
+
+
+@given(
+    given_events=EVENTS,
+    steps=ABSENT,
+    maxspan=st.integers(1, 6),
+    keys=st.sampled_from([(None, None), ("pid", "pid"), ("pid", "ppid")]),
+)
+def test_an_absent_event_of_endgame_is_the_next_event(
+    given_events: list[dict[str, Any]],
+    steps: list[tuple[str, bool]],
+    maxspan: int,
+    keys: tuple[str | None, str | None],
+) -> None:
+    """This is the cause of all differences in sequences: :func:`test_where_absent_events_differ` has one of each kind."""
+    events = in_time(given_events)
+    written, listed = [], []
+    for number, (kind, absent) in enumerate(steps):
+        key = keys[number > 0]
+        written.append(f'{"!" if absent else ""}[any where kind == "{kind}"]{f" by {key}" if key else ""}')
+        listed.append(
+            Step(
+                lambda event, kind=kind: event["kind"] == kind,  # type: ignore[misc]
+                lambda event, key=key: key and event[key],  # type: ignore[misc]
+                absent,
+            )
+        )
+    query = f"sequence with maxspan={maxspan}s {' '.join(written)}"
+    expected = [[event["n"] for event in chain] for chain in reference.sequences(events, listed, maxspan)]
+    assert sorted(found_by_endgame(query, events)) == sorted(expected)
+
+
+A, B, NO_X = '[any where kind == "a"]', '[any where kind == "b"]', '![any where kind == "x"]'
+
+
+@pytest.mark.parametrize(
+    ("query", "kinds", "ours", "theirs"),
+    [
+        # Between two events, Endgame's engine looks at the next event alone, and needs one.
+        (f"{A} {NO_X} {B}", "acxb", [], [[0, 3]]),
+        (f"{A} {NO_X} {B}", "ab", [[0, 1]], []),
+        (f"{A} {NO_X} {B}", "abb", [[0, 1]], [[0, 2]]),
+        # At the end, it does not wait for maxspan.
+        (f"{A} {NO_X}", "acx", [], [[0]]),
+        (f"{A} {NO_X}", "a", [[0]], []),
+        (f"{A} {NO_X}", "abbbbbx", [[0]], [[0]]),
+        # At the beginning, it looks at the event before, and needs one.
+        (f"{NO_X} {A}", "xca", [], [[2]]),
+        (f"{NO_X} {A}", "a", [[0]], []),
+        (f"{NO_X} {A} {B}", "cacxab", [], [[4, 5]]),
+    ],
+)
+def test_where_absent_events_differ(query: str, kinds: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
+    fields = {"pid": 1, "ppid": 1, "size": 0, "path": ""}
+    events = [{"n": number, "time": number, "kind": kind, **fields} for number, kind in enumerate(kinds)]
+    query = f"sequence with maxspan=3s {query}"
+    assert (found_here(query, events), found_by_endgame(query, events)) == (ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("condition", "ours", "theirs"),
+    [
+        ('match(path, "c:")', False, True),
+        ('match(path, "c:.*")', True, True),
+        ('wildcard(path, "c:?b.dll")', True, False),
+        ('between(path, "q", ".") == ""', True, False),
+        ('between(path, "q", ".") == null', False, True),
+        ('between(path, "", ".") == path', True, False),
+    ],
+)
+def test_where_functions_differ(condition: str, ours: bool, theirs: bool) -> None:
+    events = in_time([{"gap": 0, "kind": "a", "pid": 1, "ppid": 1, "size": 0, "path": "c:\\b.dll"}])
+    query = f"any where {condition}"
+    assert (found_here(query, events), found_by_endgame(query, events)) == ([[0]] * ours, [[0]] * theirs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism import eql, match_recognize
+from asterism.elastic import sequences as sequences_as_clauses
 from asterism.elastic.rules import clause_of_rule
 from asterism.elastic.samples import chosen
 from asterism.errors import ExpressionError
+from asterism.row_patterns.clause.reading import MAX_CLAUSE
 from tests.reference.eql import Step, sequences
 
 EVENTS = st.lists(
@@ -125,6 +128,57 @@ def test_a_rule_finds_the_sequences_of_the_reference(given_events: list[dict[str
     assert sorted(zip(found["first"].to_pylist(), found["last"].to_pylist(), strict=True)) == sorted(pairs)
 
 
+RUNS = st.lists(st.tuples(KINDS, st.integers(1, 6)), min_size=1, max_size=2).map(
+    lambda runs: [kinds for kinds, count in runs for _ in range(count)]
+)
+
+
+@given(
+    given_events=st.lists(EVENTS, max_size=3).map(lambda lists: [event for events in lists for event in events]),
+    query=SEQUENCES,
+    steps=RUNS.filter(lambda steps: len(steps) > 1),
+)
+def test_events_that_share_a_variable_are_those_of_the_reference(
+    given_events: list[dict[str, Any]], query: Query, steps: list[str]
+) -> None:
+    query["steps"] = steps
+    with patch.object(sequences_as_clauses, "MAX_WRITTEN_OUT", 0):
+        test_sequences_are_those_of_the_reference.hypothesis.inner_test(given_events, query)
+        test_a_rule_finds_the_sequences_of_the_reference.hypothesis.inner_test(given_events, query)
+
+
+def test_a_sequence_has_up_to_100_runs() -> None:
+    query = 'with maxspan=1h [any where kind == "a"] with runs=100 [any where kind == "b"]'
+    kinds = "x".join("a" * 100) + "xxb"
+    assert eql(f"sequence {query}", table(*kinds))["n"].to_pylist() == [*range(0, 200, 2), 201]
+    assert eql(f"sequence {query}", table(*kinds[1:])).num_rows == 0
+    clause = clause_of_rule(f"sequence {query}", ["event_1.n AS first", "event_100.n AS last", "event_101.n AS b"])
+    found = match_recognize(table(*kinds), f"ORDER BY `@timestamp`\n{clause}").matches
+    assert found.select(["first", "last", "b"]).to_pylist() == [{"first": 0, "last": 198, "b": 201}]
+    with pytest.raises(ExpressionError, match="the events 2 to 99 have no names of their own"):
+        clause_of_rule(f"sequence {query}", ["AVG(event_7.n) AS middle"])
+
+
+def test_a_long_condition_is_written_once_for_the_events_that_share_a_variable() -> None:
+    condition = " or ".join(f'kind : "{number:02}*"' for number in range(300))
+    query = f'sequence with maxspan=1m [any where kind == "a" or {condition}] with runs=4'
+    assert len(clause_of_rule(query)) < MAX_CLAUSE
+    assert eql(query, table(*"abaaa"))["event_number"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_keys_may_be_the_same_or_missing() -> None:
+    query = "sequence by ?user, ?host, kind, kind with maxspan=9s [any where n < 2] [any where n > 1]"
+    assert eql(query, table(*"abba"))["n"].to_pylist() == [1, 2, 0, 3]
+    clause_of_rule(query)
+
+
+def test_sequences_that_end_at_the_same_time_are_in_the_order_of_their_events() -> None:
+    events = pa.table({"@timestamp": [1, 2, 3, 3], "pid": [1, 2, 1, 2], "n": [0, 1, 2, 3]})
+    query = "sequence by pid [any where n < 2] [any where n > 1]"
+    assert eql(query, events)["n"].to_pylist() == [0, 2, 1, 3]
+    assert eql(query, events.take([1, 0, 3, 2]))["n"].to_pylist() == [1, 3, 0, 2]
+
+
 def table(*kinds: str) -> pa.Table:
     times = pa.array([number * 1_000_000 for number in range(len(kinds))], pa.timestamp("us", "UTC"))
     return pa.table({"@timestamp": times, "kind": list(kinds), "n": list(range(len(kinds)))})
@@ -143,6 +197,10 @@ def table(*kinds: str) -> pa.Table:
         ('[any where kind == "a"] [any where kind == "b"] [any where kind == "c"]', "abaxbc", [2, 4, 5]),
         # An event of until after the sequence does not matter, and one between its events does.
         ('[any where kind == "a"] [any where kind == "b"] until [any where kind == "c"]', "abcacb", [0, 1]),
+        # It ends also the sequence of which it is an event, but not if it is the last one.
+        ('[any where kind == "a"] [any where kind == "b"] until [any where n == 0]', "aabb", [1, 2]),
+        ('[any where kind == "a"] [any where kind == "b"] until [any where n == 1]', "ababab", [0, 1, 2, 3, 4, 5]),
+        ('[any where kind == "a"] with runs=2 [any where kind == "b"] until [any where n == 1]', "aabaab", [3, 4, 5]),
         # Absent events: at the beginning, between events, several, and next to a single event.
         ('with maxspan=2s ![any where kind == "x"] [any where kind == "a"]', "axaxbba", [0, 6]),
         ('with maxspan=3s ![any where kind == "x"] [any where kind == "a"] [any where kind == "b"]', "xabxxxxab", []),
@@ -167,6 +225,11 @@ def table(*kinds: str) -> pa.Table:
             'with maxspan=2s [any where kind == "a"] ![any where kind == "b"] until [any where kind == "c"]',
             "acxxab",
             [0],
+        ),
+        (
+            'with maxspan=9s [any where kind == "a"] ![any where kind == "x"] with runs=3 [any where kind == "b"]',
+            "axbab",
+            [3, 4],
         ),
         # At both ends, two absent events within maxspan of each other drop a sequence.
         ('with maxspan=3s ![any where kind == "x"] [any where kind == "a"] ![any where kind == "y"]', "xaybay", [4]),

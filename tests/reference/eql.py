@@ -25,7 +25,7 @@ def sequences(
 ) -> list[list[Event]]:
     """The sequences, in the order of their last events; *events* are in their order.
 
-    An event that is late for a sequence, or that *until* matches, ends it. An event that belongs to a sequence does not end it.
+    An event that is late for a sequence, or that *until* matches, ends it, also if it has just begun or continued the sequence.
     Absent events do not change which sequences there are; they drop those that have been found.
     """
     wanted = [step for step in steps if not step.absent]
@@ -46,9 +46,7 @@ def sequences(
                 kept[number][key] = [*before, event]
         if until is not None and until.matches(event):
             for level in kept[:-1]:
-                chain = level.get(until.key(event))
-                if chain is not None and chain[-1] is not event:
-                    del level[until.key(event)]
+                level.pop(until.key(event), None)
     return [chain for key, chain in found if has_no_absent_event(chain, key, events, steps, maxspan)]
 
 

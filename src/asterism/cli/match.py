@@ -124,7 +124,9 @@ def match(
         raise click.UsageError("--checkpoint and --files-per-batch require --stream.")
     with errors_explained():
         if isinstance(pattern, RuleInFile):
-            wanted: Pattern | PatternProcessor = _as_wanted(pattern.processor(sigma), output, options)
+            wanted: Pattern | PatternProcessor = _as_wanted(
+                pattern.processor(sigma, options["measures"]), output, options
+            )
         else:
             wanted = Pattern.from_json(pattern.read_bytes())
         job = MatchJob(wanted, source, output, stream, **options)
@@ -139,14 +141,12 @@ def match(
 
 
 def _as_wanted(rule: PatternProcessor, output: str, options: dict[str, Any]) -> PatternProcessor:
-    """The rule with the output and the measures of the command line."""
+    """The rule with the output of the command line."""
     if options["order_by"]:
         raise click.UsageError("--order-by is for patterns: a rule in SQL has an ORDER BY.")
-    measures, is_timed_out = tuple(options["measures"]), output == "timed_out"
+    is_timed_out = output == "timed_out"
     if rule.sql is None:
-        return replace(rule, select=measures or rule.select, function=None, timed_out=rule.timed_out or is_timed_out)
-    if measures:
-        raise click.UsageError("--select is for patterns: a rule in SQL has MEASURES.")
+        return replace(rule, function=None, timed_out=rule.timed_out or is_timed_out)
     if is_timed_out:
         raise click.UsageError("a rule in SQL has no timed-out partial matches.")
     return rule

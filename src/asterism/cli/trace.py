@@ -20,7 +20,7 @@ from asterism.cli.common.terminal import (
     udfs_file_option,
     watermark_by_option,
 )
-from asterism.cli.rules.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
+from asterism.cli.rules.rule_files import RuleInFile, key_of, pattern_or_rule_argument, with_key
 from asterism.cli.rules.sigma_files import pipeline_options
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -82,7 +82,7 @@ def trace(
     strings as timestamps.
 
     PATTERN can also be FILE#ID, a rule in a file of rules, a file of Sigma rules, or an .eql file with a query in EQL. The key is
-    that of the rule, if it consists of columns; then only --key is required.
+    that of the rule, so that only --key is required.
 
     \b
     asterism trace brute_force.json --input ssh.csv --key-column ip --key 10.0.0.1 --time ts
@@ -97,11 +97,12 @@ def trace(
         from asterism.trace.row_patterns import trace_rows
 
         wanted: Pattern | MatchRecognize
-        words = PLAIN
+        words, key_of_rule = PLAIN, dict[str, str]()
         is_rule = isinstance(pattern, RuleInFile)
         if isinstance(pattern, RuleInFile):
             rule, words = pattern.with_words(sigma)
-            columns = key_columns(rule, columns)
+            key_of_rule = {} if columns else key_of(rule)
+            columns = columns or list(key_of_rule)
             wanted = clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
         elif is_sql_file(pattern):
             wanted = only_clause(read_clauses(pattern, options["semantics"]), pattern)
@@ -116,7 +117,8 @@ def trace(
             if options[name] and not isinstance(wanted, Pattern):
                 option = "--" + name.replace("_", "-")
                 raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
-        key, rows = dict(zip(columns, values, strict=True)), read_events(source, options["time"])
+        key = dict(zip(columns, values, strict=True))
+        rows = with_key(read_events(source, options["time"]), key_of_rule)
         report: Trace | RowPatternTrace
         with status_line("tracing"):
             if isinstance(wanted, Pattern):

@@ -6,10 +6,12 @@ Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_network
+from itertools import islice
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -27,11 +29,14 @@ from asterism.text.sql import network_condition, number_literal, regex_text, tex
 
 MAX_SQL = 20_000
 """The maximum number of characters of an expression in SQL."""
+MAX_NAMES = 300
+"""The maximum number of names of fields in an error."""
 CATEGORY = "event.category"
 """The field of the event category."""
 TIME = "@timestamp"
 """The field of the event time."""
 
+_NULL = syntax.EqlLiteral(None)
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "modulo": "%"}
 
 
@@ -55,7 +60,9 @@ class ConditionWriter:
         condition = self.sql(query.condition)
         if query.category is None:
             return condition
-        column = self._column(tuple(self.category.split(".")), query.start)
+        column = self._column(
+            tuple(self.category.split(".")), query.start, 'any where ...; or category="...", a column'
+        )
         return f"{column} = {text_literal(query.category)} AND ({condition})"
 
     def sql(self, node: syntax.EqlNode) -> str:
@@ -64,7 +71,8 @@ class ConditionWriter:
         """
         written = self._sql(node)
         if len(written) > MAX_SQL:  # functions repeat their arguments, so that nested ones grow
-            raise UnsupportedSyntaxError.at("the condition is too long in SQL", self.text, node.start)
+            problem = f"the condition has {len(written):,} characters in SQL (limit {MAX_SQL:,})"
+            raise UnsupportedSyntaxError.at(problem, self.text, node.start, "write several rules")
         return written
 
     def _sql(self, node: syntax.EqlNode) -> str:
@@ -108,17 +116,18 @@ class ConditionWriter:
         """Whether the events may have this field."""
         return self.schema is None or path_in(self.schema, node.parts) is not None
 
-    def _column(self, parts: tuple[str | int, ...], start: int) -> str:
+    def _column(self, parts: tuple[str | int, ...], start: int, hint: str | None = None) -> str:
         if self.schema is None:
             return self._path(parts)
-        found = path_in(self.schema, parts)
-        if found is None:
-            name, columns = ".".join(map(str, parts)), sorted(self.schema.names)
-            error = ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {self.text}")
-            error.hint = error.hint or f"?{name} is NULL where there is no such column"
+        known = path_in(self.schema, parts)
+        if known is None:
+            name, names = ".".join(map(str, parts)), list(islice(_field_names(self.schema), MAX_NAMES))
+            marked = str(ColumnNotFoundError.at("", self.text, start).detail)
+            error = ColumnNotFoundError.from_missing_and_available(name, names, marked, '"')
+            error.hint = error.hint or hint or f"?{name} is NULL where there is no such column"
             error.position = start
             raise error
-        return self._path(found)
+        return self._path(known)
 
     def _path(self, parts: Sequence[str | int]) -> str:
         name, *others = parts
@@ -181,7 +190,7 @@ class ConditionWriter:
 
     def _matches(self, node: syntax.EqlMatches) -> str:
         parts = [self._pattern(node, pattern) for pattern in node.patterns]
-        return _any_of(parts)
+        return any_of(parts)
 
     def _pattern(self, node: syntax.EqlMatches, pattern: syntax.EqlLiteral) -> str:
         value, operator = pattern.value, node.operator
@@ -240,7 +249,7 @@ class ConditionWriter:
         text, *others = self._arguments(node, 2, None)
         source = self._lowered(text, node.any_case)
         tests = [f"{name}({source}, {self._lowered(other, node.any_case)})" for other in others]
-        return _any_of(tests)
+        return any_of(tests)
 
     def _index_of(self, node: syntax.EqlFunctionCall) -> str:
         text, other, *start = self._arguments(node, 2, 3)
@@ -261,7 +270,7 @@ class ConditionWriter:
         decimal = f"TRY_CAST({self.sql(text)} AS DOUBLE)"
         if base and base[0] == syntax.EqlLiteral(10):
             return decimal
-        if base and base[0] not in (syntax.EqlLiteral(16), syntax.EqlLiteral(None)):
+        if base and base[0] not in (syntax.EqlLiteral(16), _NULL):
             raise UnsupportedSyntaxError.at("the base of number must be 10 or 16", self.text, base[0].start)
         digits = f"REGEXP_REPLACE({self.sql(text)}, '^0[xX]', '')"
         hexadecimal = f"CASE WHEN {digits} RLIKE '^[0-9a-fA-F]+$' THEN TRY_CAST(CONV({digits}, 16, 10) AS DOUBLE) END"
@@ -276,8 +285,10 @@ class ConditionWriter:
     def _substring(self, node: syntax.EqlFunctionCall) -> str:
         text, start, *end = self._arguments(node, 2, 3)
         source = self.sql(text)
+        if start == _NULL:
+            return source
         first = self._index(start, source)
-        if not end:
+        if not end or end[0] == _NULL:
             return f"SUBSTRING({source}, {first} + 1)"
         return f"SUBSTRING({source}, {first} + 1, GREATEST({self._index(end[0], source)} - {first}, 0))"
 
@@ -290,6 +301,10 @@ class ConditionWriter:
 
     def _between(self, node: syntax.EqlFunctionCall) -> str:
         text, left, right, *greedy = self._arguments(node, 3, 4)
+        if _NULL in (left, right):
+            return "CAST(NULL AS STRING)"
+        if syntax.EqlLiteral("") in (left, right):  # as in Elasticsearch
+            return self.sql(text)
         source, low = self.sql(text), self._lowered(text, node.any_case)
         before, after = self._lowered(left, node.any_case), self._lowered(right, node.any_case)
         begin = f"(LOCATE({before}, {low}) + LENGTH({before}))"
@@ -314,17 +329,17 @@ class ConditionWriter:
                     f"{text!r:.60} is no network", self.text, argument.start, '"10.0.0.0/8"'
                 ) from None
             tests.append(network_condition(self.operand(address), network))
-        return _any_of(tests)
+        return any_of(tests)
 
     def _wildcard(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._wildcards(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
-        return _any_of(parts)
+        return any_of(parts)
 
     def _match(self, node: syntax.EqlFunctionCall) -> str:
         text, *patterns = self._arguments(node, 2, None)
         parts = [self._regex(text, self._literal_text(node, p), any_case=node.any_case) for p in patterns]
-        return _any_of(parts)
+        return any_of(parts)
 
     def _array_contains(self, node: syntax.EqlFunctionCall) -> str:
         array, *values = self._arguments(node, 2, None)
@@ -332,10 +347,19 @@ class ConditionWriter:
         if source == "NULL":  # an optional field that the events lack
             return source
         tests = [f"ARRAY_CONTAINS({source}, {self.sql(value)})" for value in values]
-        return _any_of(tests)
+        return any_of(tests)
 
 
-def _any_of(conditions: Sequence[str]) -> str:
+def _field_names(schema: pa.Schema) -> Iterator[str]:
+    """The columns, each followed by the fields of a STRUCT with their whole names."""
+    for column in sorted(schema, key=attrgetter("name")):
+        yield column.name
+        if pa.types.is_struct(column.type):
+            yield from (f"{column.name}.{name}" for name in _field_names(pa.schema(column.type.fields)))
+
+
+def any_of(conditions: Sequence[str]) -> str:
+    """The conditions joined by OR, as an operand."""
     return conditions[0] if len(conditions) == 1 else "(" + " OR ".join(conditions) + ")"
 
 

@@ -25,7 +25,9 @@ MAX_OPERATIONS = 40
 MAX_DIGITS = 40
 """The maximum number of characters of a number."""
 MAX_STEPS = 20
-"""The maximum number of events of a sequence, with those of ``with runs``."""
+"""The maximum number of items of a sequence or a sample."""
+MAX_RUNS = 100
+"""The maximum number in ``with runs``, as in Elasticsearch."""
 _TOKEN = re.compile(
     r'''(?P<space>\s+|//[^\n]*|/\*.*?\*/)
     |(?P<raw>"""(?:[^\r\n]*?)""""?"?)
@@ -241,11 +243,12 @@ class _EqlParser:
 
     def _steps(self, *, are_ordered: bool) -> tuple[syntax.EqlStep, ...]:
         steps: list[syntax.EqlStep] = []
+        items = 0
         while self.is_sign("[", "!["):
-            start = self.token
+            items += 1
+            if items > MAX_STEPS:
+                self.fail(f"more than {MAX_STEPS} items", hint="with runs=3, for the same event three times")
             steps += self._step(is_ordered=are_ordered)
-            if len(steps) > MAX_STEPS:
-                self.fail(f"more than {MAX_STEPS} events", start)
         if not steps:
             self.fail("expecting [", hint="[process where true]")
         return tuple(steps)
@@ -265,11 +268,11 @@ class _EqlParser:
                 self.fail("expecting runs", hint="with runs=3")
             self.expect("=")
             token = self.next()
-            if token.kind != "number" or not token.text.isdecimal() or not 1 <= int(token.text) <= MAX_STEPS:
-                self.fail(f"runs is an integer from 1 to {MAX_STEPS}", token)
-            if not is_ordered or is_until or absent:
+            if token.kind != "number" or not token.text.isdecimal() or not 1 <= int(token.text) <= MAX_RUNS:
+                self.fail(f"runs is an integer from 1 to {MAX_RUNS}", token)
+            if not is_ordered or is_until:
                 self.fail("runs is for events of a sequence", token)
-            runs = int(token.text)
+            runs = 1 if absent else int(token.text)  # an event that is absent is absent each time
             by = by or self._by()
         return [syntax.EqlStep(query, by, absent, start=start.start)] * runs
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from asterism.elastic import syntax
 from asterism.elastic.conditions import ConditionWriter
-from asterism.elastic.sequences import keys_of
+from asterism.elastic.sequences import keys_of, with_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,7 @@ def items_of(sample: syntax.EqlSample, writer: ConditionWriter) -> list[SampleIt
     items = []
     for step in sample.steps:
         keys = keys_of(sample, step, writer)
-        nodes = (*sample.by, *step.by)
-        is_optional = [isinstance(node, syntax.EqlFieldName) and node.optional for node in nodes]
-        needed = [f"{key} IS NOT NULL" for key, optional in zip(keys, is_optional, strict=True) if not optional]
-        items.append(SampleItem(" AND ".join([f"({writer.event(step.query)})", *needed]), keys))
+        items.append(SampleItem(with_keys(writer.event(step.query), keys, (*sample.by, *step.by)), keys))
     return items
 
 

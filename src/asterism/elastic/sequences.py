@@ -15,6 +15,8 @@ where ``w1_0`` is a row that is like neither event, and for three
 where ``s2_1`` is also like the first event, which begins a later sequence, and so is ``t2_1``. Branches that no row can take,
 because two events have the same condition or another category, are left out.
 
+An event of ``until`` ends the sequences before it, and those of which it is an event itself, unless it is their last one.
+
 Absent events do not change which sequences there are: a sequence is dropped if such an event comes between the two events around
 it; after its last event, within maxspan of its first one; or before its first event, within maxspan of its last one. In the last
 case, a match begins with the first row of that time, ``{- lead* -} s1_0 ...``, because the condition of its last event says that
@@ -27,7 +29,12 @@ of each other. ``before`` are the absent events before the first event, so the l
 
 where ``s2_0`` says that there is no row ``before``, and ``absent`` is a row within maxspan of the last one.
 
-See docs/decisions/0140, 0147 and 0168.
+A sequence of more than 20 events, or with too long a text, has one variable for the events of ``with runs`` between the first and
+the last one. For ``[ ] with runs=60`` it is
+
+    s1_0 ({- w1_0* -} s2_0b){58} {- w59_58* -} s60_58
+
+See docs/decisions/0140, 0147, 0168 and 0172.
 
 Source: https://www.elastic.co/guide/en/elasticsearch/reference/current/eql-syntax.html#eql-sequences, and
 https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how-sequence-queries-handle-matches
@@ -36,27 +43,34 @@ https://www.elastic.co/guide/en/elasticsearch/reference/current/eql.html#eql-how
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import groupby
+from itertools import chain, groupby
 
 import pyarrow as pa
 
 from asterism.elastic import syntax
 from asterism.elastic.conditions import TIME, ConditionWriter
 from asterism.errors import StreamDefinitionError, UnsupportedSyntaxError
+from asterism.row_patterns.clause.reading import MAX_CLAUSE
 from asterism.text.printable import quoted_name
 
 MAX_BRANCHES = 300
 """The maximum number of parts of a pattern."""
+MAX_WRITTEN_OUT = 20
+"""The maximum number of events whose sequence has a variable for each of them; see above."""
 COPY, KEY = "eql_copy", "eql_key_"
 """The columns of copies of rows. If the keys differ between the events of a sequence, there is a copy of each row for each run of
 events with the same keys, with its number and its keys. Of an event, the copy with the highest number comes first, so that no
-event follows itself.
+event follows itself, and that of ``until`` last, so that it ends the sequence of its own event.
 """
+EVENTS = "events"
+"""The variables of all events, in the measure of their numbers."""
 BEFORE = "before"
 """The variable of the absent events before a sequence."""
+_EVENT_NAME = re.compile(r"\bevent_(\d{1,9})\b", re.IGNORECASE)
 LARGEST_INTEGER_KEY = 1e19
 """Larger numbers equal no integer key."""
 
@@ -104,7 +118,7 @@ class SequenceClause:
     :ivar keys: the expressions of PARTITION BY
     :ivar pattern: the text in the parentheses of PATTERN
     :ivar definitions: the conditions, by variable
-    :ivar events: the variables of each event
+    :ivar events: the variables of each event; none: the event shares one of *folded*
     :ivar maxspan: the time of WITHIN; None: there is none
     :ivar copies: if the keys differ between the events: the keys, as texts, of each copy of a row; see :data:`COPY`
     :ivar skip: what AFTER MATCH says
@@ -117,6 +131,15 @@ class SequenceClause:
     maxspan: timedelta | None
     copies: Sequence[tuple[str, ...]] = ()
     skip: str = "SKIP TO NEXT ROW"
+    folded: Mapping[str, range] = field(default_factory=dict)
+    """the numbers of the events of a variable that stands for several"""
+
+    @property
+    def event_number(self) -> str:
+        """The measure that is the number of an event of a match, for all rows of it."""
+        if self.folded:
+            return f"INT(COUNT({EVENTS}.*))"
+        return "INT(SUBSTRING(SPLIT_PART(CLASSIFIER(), '_', 1), 2))"
 
     def text(self, time: str | None, measures: Sequence[str] = (), rows: str = "ONE ROW PER MATCH") -> str:
         """The clause.
@@ -130,11 +153,28 @@ class SequenceClause:
         lines += [rows, f"AFTER MATCH {self.skip}", f"PATTERN ({self.pattern})"]
         if self.maxspan is not None:
             lines.append(f"WITHIN {_interval(self.maxspan)}")
-        subsets = [f"event_{number} = ({', '.join(names)})" for number, names in enumerate(self.events, 1)]
+        self._check_measures(measures)
         if any("event_" in measure for measure in measures):
+            subsets = [f"event_{number} = ({', '.join(names)})" for number, names in enumerate(self.events, 1) if names]
+            if any(f"{EVENTS}." in measure for measure in measures):
+                names = [*self.folded, *chain.from_iterable(self.events)]
+                subsets.append(f"{EVENTS} = ({', '.join(names)})")
             lines.append(f"SUBSET {', '.join(subsets)}")
         lines.append("DEFINE " + ",\n  ".join(f"{name} AS {sql}" for name, sql in self.definitions.items()))
         return "\n".join(lines)
+
+    def _check_measures(self, measures: Sequence[str]) -> None:
+        """:raises UnsupportedSyntaxError: one reads an event that shares its variable"""
+        for measure in measures:
+            for name in _EVENT_NAME.finditer(measure):
+                for numbers in self.folded.values():
+                    if int(name[1]) in numbers:
+                        raise UnsupportedSyntaxError.at(
+                            f"the events {numbers[0]} to {numbers[-1]} have no names of their own",
+                            measure,
+                            name.start(),
+                            f"event_{numbers[0] - 1} or event_{numbers[-1] + 1}",
+                        )
 
 
 def sequence_clause(
@@ -146,8 +186,8 @@ def sequence_clause(
         those of the first event, within the other keys
     :raises ExpressionError: a condition is invalid; UnsupportedSyntaxError: the sequence cannot be written as a clause
     """
-    kinds = _runs_of_keys(sequence, writer)
-    if len(kinds) > 1 and not copies:
+    key_lists = _keys_of_copies(sequence, writer)
+    if len(key_lists) > 1 and not copies:
         if sequence.maxspan is None:
             raise UnsupportedSyntaxError.at(
                 "in a rule, keys that differ between events require `with maxspan`",
@@ -162,14 +202,18 @@ def sequence_clause(
                 sequence.steps[0].start,
                 "asterism.eql(query, events); or `sequence by` the same key",
             )
-    return _SequenceWriter(sequence, writer, kinds, time, copies).clause()
+    if len(sequence.steps) <= MAX_WRITTEN_OUT:
+        clause = _SequenceWriter(sequence, writer, key_lists, time, copies).clause()
+        if sum(map(len, clause.definitions.values())) <= MAX_CLAUSE:
+            return clause
+    return _SequenceWriter(sequence, writer, key_lists, time, copies, folds=True).clause()
 
 
-def _runs_of_keys(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
-    """The keys of the events in SQL, in their order. Events beside each other with the same keys are one run."""
-    runs = [keys for keys, _ in groupby(keys_of(sequence, step, writer) for step in sequence.steps)]
-    until = None if sequence.until is None else keys_of(sequence, sequence.until, writer)
-    return runs if until is None or until in runs else [*runs, until]
+def _keys_of_copies(sequence: syntax.EqlSequence, writer: ConditionWriter) -> list[tuple[str, ...]]:
+    """The keys of ``until``, if not all are the same, and of the events in SQL, in their order; see :data:`COPY`."""
+    key_lists = [keys for keys, _ in groupby(keys_of(sequence, step, writer) for step in sequence.steps)]
+    until = [] if sequence.until is None else [keys_of(sequence, sequence.until, writer)]
+    return key_lists if until == key_lists else [*until, *key_lists]
 
 
 def keys_of(
@@ -191,79 +235,82 @@ class _SequenceEvent:
 
     def excludes(self, other: _SequenceEvent) -> bool:
         """Whether no row can be like both, since they have different categories."""
-        return None not in (self.category, other.category) and self.category != other.category
+        return _differ(self.category, other.category)
 
 
 @dataclass
 class _SequenceWriter:
     sequence: syntax.EqlSequence
     writer: ConditionWriter
-    kinds: Sequence[tuple[str, ...]]
+    key_lists: Sequence[tuple[str, ...]]
     time: str
     copies: bool
+    folds: bool = False
+    """Whether events of ``with runs`` share a variable."""
     definitions: dict[str, str] = field(default_factory=dict)
     steps: list[_SequenceEvent] = field(default_factory=list)
     until: Sequence[str] = ()
-    run: int = -1
-    """The number of the keys of the current event."""
     absent: dict[int, list[str]] = field(default_factory=dict)
     """The absent events, by the number of the events before them."""
+    folded: dict[str, range] = field(default_factory=dict)
     size: int = 0
 
     def clause(self) -> SequenceClause:
         sequence = self.sequence
+        copy = 0
         if sequence.until is not None:
-            keys = keys_of(sequence, sequence.until, self.writer)
-            self.run = len(self.kinds) - 1 - self.kinds[::-1].index(keys)
-            self.until = [self._condition(sequence.until)]
-        self.run = 0
+            self.until = [self._condition(sequence.until, copy)]
+            copy += len(self.key_lists) > 1
         for step in sequence.steps:
-            self.run += self.kinds[self.run] != keys_of(sequence, step, self.writer)
-            condition = self._condition(step)
+            copy += self.key_lists[copy] != keys_of(sequence, step, self.writer)
+            condition = self._condition(step, copy)
             if step.absent:
                 self.absent.setdefault(len(self.steps), []).append(condition)
             else:
-                with_keys = self._with_keys(self._condition(step, is_first=not self.steps), step)
+                with_keys = self._with_keys(self._condition(step, copy, is_first=not self.steps), step)
                 self.steps.append(_SequenceEvent(condition, with_keys, step.query.category))
         leading, trailing = self.absent.get(0, []), self.absent.get(len(self.steps), [])
         if len(self.steps) > 1:
-            pattern = f"{self._variable('s1_0', [self.steps[0].with_keys], [])} {self._rest(1, 0)}"
+            pattern = f"{self._going_on('s1_0', self.steps[0])} {self._rest(1, 0)}"
         else:
             pattern = self._ending("s1_0")
         if leading:
             lead = self._variable("lead", [], leading)
             if trailing:
-                self.definitions[BEFORE] = any_of(leading)
+                self.definitions[BEFORE] = " OR ".join(_in_parentheses(leading))
                 lead = f"({BEFORE} | {lead})"
             pattern = f"{{- {lead}* -}} {pattern}"
         if trailing:
-            absent = any_of(trailing)
+            absent = " OR ".join(_in_parentheses(trailing))
             if leading:
                 absent = f"({absent}) AND {self._soon_after(f'LAST({BEFORE}.{quoted_name(self.time)})')}"
             self.definitions["absent"] = absent
             self.definitions["gap"] = "TRUE"
-        copies = self.kinds if self._are_copied else ()
+        copies = self.key_lists if self._are_copied else ()
         skip = "NO SKIP" if leading else "SKIP TO NEXT ROW"
         within = sequence.maxspan
         if leading and trailing:  # from the first row before the sequence to the last one after it
             assert within is not None
             within = 2 * within
-        return SequenceClause(self._keys(), pattern, self.definitions, self._events(), within, copies, skip)
+        return SequenceClause(
+            self._keys(), pattern, self.definitions, self._events(), within, copies, skip, self.folded
+        )
 
     @property
     def _are_copied(self) -> bool:
-        return self.copies and len(self.kinds) > 1
+        return self.copies and len(self.key_lists) > 1
 
     def _keys(self) -> Sequence[str]:
         if self._are_copied:
-            return [f"{KEY}{number}" for number in range(1, len(self.kinds[0]) + 1)]
-        return [keys[0] for keys in zip(*self.kinds, strict=True) if len(set(keys)) == 1]
+            return [f"{KEY}{number}" for number in range(1, len(self.key_lists[0]) + 1)]
+        keys = [keys[0] for keys in zip(*self.key_lists, strict=True) if len(set(keys)) == 1]
+        return list(dict.fromkeys(keys))
 
     def _events(self) -> list[list[str]]:
         events: list[list[str]] = [[] for _ in self.steps]
         for name in self.definitions:
             number, _, way = name[1:].partition("_")
-            if name.startswith("s") and way:
+            if name.startswith("s") and way and name not in self.folded:
                 events[int(number) - 1].append(name)
         return events
 
@@ -281,6 +328,9 @@ class _SequenceWriter:
                 self.sequence.start,
                 "use conditions of which an event satisfies only one",
             )
+        count = self._shared(own, later) if self.folds else 0
+        if count > 1:
+            return f"{self._folded(own, later, count)} {self._rest(own + count, later + count)}"
         event, other = self.steps[own], self.steps[later]
         is_last = own + 1 == len(self.steps)
         unwanted = [*self.absent.get(own, []), *self.until]
@@ -289,16 +339,48 @@ class _SequenceWriter:
             ways.append(self._ending(f"s{own + 1}_{later}"))
         else:
             if event.condition != other.condition:
-                taken = self._variable(f"s{own + 1}_{later}", [event.with_keys], [other.condition])
+                taken = self._going_on(f"s{own + 1}_{later}", event, unwanted=[other.condition])
                 ways.append(f"{taken} {self._rest(own + 1, later)}")
             if not event.excludes(other):
-                taken = self._variable(f"s{own + 1}_{later}b", [event.with_keys, other.condition], [])
+                taken = self._going_on(f"s{own + 1}_{later}b", event, wanted=[other.condition])
                 ways.append(f"{taken} {self._rest(own + 1, later + 1)}")
         if later + 1 < own and event.condition != other.condition:
             moved = self._variable(f"t{own}_{later}", [other.condition], [event.condition, *unwanted])
             ways.append(f"{{- {moved} -}} {self._rest(own, later + 1)}")
         waits = self._variable(f"w{own}_{later}", [], [event.condition, other.condition, *unwanted])
         return f"{{- {waits}* -}} " + (ways[0] if len(ways) == 1 else f"({' | '.join(ways)})")
+
+    def _shared(self, own: int, later: int) -> int:
+        """The number of the next events that can share a variable: they and one more have the same condition as the events of the
+        later sequence, which so has as many events more.
+        """
+        count, event = 0, self.steps[own]
+        while own + count + 1 < len(self.steps) and not self.absent.get(own + count):
+            if not self.steps[own + count] == self.steps[own + count + 1] == event:
+                break
+            if self.steps[later + count].condition != event.condition:
+                break
+            count += 1
+        return count
+
+    def _folded(self, own: int, later: int, count: int) -> str:
+        """The pattern of *count* events that share a variable."""
+        event = self.steps[own]
+        taken = self._going_on(f"s{own + 1}_{later}b", event)
+        waits = self._variable(f"w{own}_{later}", [], [event.condition, *self.until])
+        self.folded[taken] = range(own + 1, own + count + 1)
+        return f"({{- {waits}* -}} {taken}){{{count}}}"
+
+    def _going_on(
+        self, name: str, event: _SequenceEvent, wanted: Sequence[str] = (), unwanted: Sequence[str] = ()
+    ) -> str:
+        """Define the variable of an event that is not the last one. It must not be that of ``until``, too; if there are copies,
+        that one has its own.
+        """
+        until = self.sequence.until
+        if until is None or self._are_copied or _differ(event.category, until.query.category):
+            return self._variable(name, [event.with_keys, *wanted], unwanted)
+        return self._variable(name, [event.with_keys, *wanted], [*unwanted, *self.until])
 
     def _ending(self, name: str) -> str:
         """The pattern from the last event on."""
@@ -330,40 +412,54 @@ class _SequenceWriter:
 
     def _variable(self, name: str, wanted: Sequence[str], unwanted: Sequence[str]) -> str:
         """Define a variable: a row like all of *wanted* and none of *unwanted*."""
-        conditions = [f"({condition})" for condition in wanted]
+        conditions = _in_parentheses(wanted)
         conditions += [f"NOT COALESCE({condition}, FALSE)" for condition in dict.fromkeys(unwanted)]
-        self.definitions[name] = " AND ".join(conditions)
+        definition = " AND ".join(conditions)
+        if self.folds and name.startswith("w"):
+            name = next((known for known, other in self.definitions.items() if other == definition), name)
+        self.definitions[name] = definition
         return name
 
-    def _condition(self, step: syntax.EqlStep, *, is_first: bool = False) -> str:
-        """The condition of an event, also of its keys if they differ between the events."""
+    def _condition(self, step: syntax.EqlStep, copy: int, *, is_first: bool = False) -> str:
+        """The condition of an event, also of its keys if they differ between the events.
+
+        :param copy: the number of the event's copy
+        """
         condition = self.writer.event(step.query)
-        if len(self.kinds) == 1 or (is_first and not self.copies):
+        if len(self.key_lists) == 1 or (is_first and not self.copies):
             return condition
         keys = keys_of(self.sequence, step, self.writer)
         if self.copies:
-            return f"{COPY} = {self.run} AND ({condition})"
+            return f"{COPY} = {copy} AND ({condition})"
         first = next(step for step in self.sequence.steps if not step.absent)
         of_first = keys_of(self.sequence, first, replace(self.writer, prefix="s1_0."))
         tests = [
             f"{key} {'<=>' if _is_optional(node) else '='} {value}"
-            for key, value, node, kinds in zip(
-                keys, of_first, (*self.sequence.by, *step.by), zip(*self.kinds, strict=True), strict=True
+            for key, value, node, of_events in zip(
+                keys, of_first, (*self.sequence.by, *step.by), zip(*self.key_lists, strict=True), strict=True
             )
-            if len(set(kinds)) > 1
+            if len(set(of_events)) > 1
         ]
         return " AND ".join([f"({condition})", *tests])
 
     def _with_keys(self, condition: str, step: syntax.EqlStep) -> str:
-        """The condition of an event, whose keys are not NULL unless they are optional."""
-        nodes = (*self.sequence.by, *step.by)
         keys = self._keys() if self._are_copied else keys_of(self.sequence, step, self.writer)
-        needed = [key for key, node in zip(keys, nodes, strict=True) if not _is_optional(node)]
-        return " AND ".join([f"({condition})", *(f"{key} IS NOT NULL" for key in needed)])
+        return with_keys(condition, keys, (*self.sequence.by, *step.by))
 
 
-def any_of(conditions: Sequence[str]) -> str:
-    return " OR ".join(f"({condition})" for condition in conditions)
+def _differ(category: str | None, other: str | None) -> bool:
+    """Whether no event has both categories."""
+    return None not in (category, other) and category != other
+
+
+def with_keys(condition: str, keys: Sequence[str], nodes: Sequence[syntax.EqlNode]) -> str:
+    """The condition of an event, whose keys are not NULL unless they are optional."""
+    needed = [f"{key} IS NOT NULL" for key, node in zip(keys, nodes, strict=True) if not _is_optional(node)]
+    return " AND ".join([f"({condition})", *needed])
+
+
+def _in_parentheses(conditions: Sequence[str]) -> list[str]:
+    return [f"({condition})" for condition in conditions]
 
 
 def _is_optional(node: syntax.EqlNode) -> bool:

@@ -95,9 +95,11 @@ def variable_words(text: str) -> VariableWords:
     sequence, writer = query.of, ConditionWriter(text)
     clause = sequence_clause(sequence, writer)
     names = {}
-    for name in map(str.upper, clause.definitions):
+    for name in clause.definitions:
         number = name[1:].partition("_")[0]
-        names[name] = f"event {number}" if name.startswith("S") else ""
+        of = clause.folded.get(name)
+        words = f"event {number}" if of is None else f"events {of[0]} to {of[-1]}"
+        names[name.upper()] = words if name.startswith("s") else ""
     unwanted = [(step, "is the absent event") for step in sequence.steps if step.absent]
     if sequence.until is not None:
         unwanted.append((sequence.until, "ends the sequence, until"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.internal import internal
 from asterism.columns.time import MILLISECONDS
 from asterism.elastic import syntax
 from asterism.elastic.conditions import ConditionWriter
@@ -35,7 +35,6 @@ from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 from asterism.row_patterns.match_recognize import MatchRecognize
 
-_ROW = internal("row")
 _INTEGERS = pa.decimal128(38, 0)
 
 
@@ -54,18 +53,24 @@ def eql(text: str, events: Any, time: str, category: str, options: Any) -> pa.Ta
 def _sequences(table: pa.Table, plan: SequencePlan, time: str, options: Any) -> pa.Table:
     rows = _where(table, plan.relevant)
     columns = table.column_names
+    row = next(name for number in count() if (name := f"eql_row_{number}") not in columns)
+    rows = rows.append_column(row, pa.array(range(rows.num_rows), pa.int64()))
     if plan.of.copies:
-        rows = _copied(rows, plan.of.copies, time)
+        rows = _copied(rows, plan.of.copies, [time, row])
     clause = MatchRecognize(plan.clause).clause
     matches = row_pattern_stream(rows, clause, options["max_out_of_orderness"], None, (), None, False, {}).matches
-    return _piped_sequences(matches.select([SEQUENCE, EVENT, *columns]), plan, time)
+    places = matches.select([time, row]).rename_columns(["time", "row"])
+    return _piped_sequences(matches.select([SEQUENCE, EVENT, *columns]), places, plan)
 
 
-def _piped_sequences(events: pa.Table, plan: SequencePlan, time: str) -> pa.Table:
-    """The events of sequences in the order in which the sequences end, after the pipes."""
+def _piped_sequences(events: pa.Table, places: pa.Table, plan: SequencePlan) -> pa.Table:
+    """The events of sequences in the order in which the sequences end, after the pipes.
+
+    :param places: the columns ``time`` and ``row`` of the events
+    """
     starts = np.flatnonzero(events[EVENT].to_numpy() == 1)
-    ends = np.append(starts[1:], events.num_rows)
-    order = np.argsort(events[time].cast(pa.int64()).to_numpy()[ends - 1] if len(starts) else starts, kind="stable")
+    ends = np.append(starts[1:], events.num_rows)[: len(starts)]
+    order = pc.sort_indices(places.take(pa.array(ends - 1)), [("time", "ascending"), ("row", "ascending")]).to_numpy()
     for pipe in plan.pipes:
         match pipe.name:
             case "head":
@@ -112,8 +117,8 @@ def _samples(table: pa.Table, plan: SamplePlan) -> pa.Table:
     return events.add_column(0, SAMPLE, pa.array(numbers, pa.int64())).add_column(1, EVENT, places)
 
 
-def _copied(rows: pa.Table, copies: Sequence[tuple[str, ...]], time: str) -> pa.Table:
-    """See :data:`~asterism.elastic.sequences.COPY`."""
+def _copied(rows: pa.Table, copies: Sequence[tuple[str, ...]], order: Sequence[str]) -> pa.Table:
+    """See :data:`~asterism.elastic.sequences.COPY`; *order* are the columns by which the events are ordered."""
     no_columns_of_copies(rows.column_names)
     values_of = {keys: _evaluated(rows, keys) for keys in dict.fromkeys(copies)}  # several runs may have the same keys
     parts, evaluated = [], [values_of[keys] for keys in copies]
@@ -122,9 +127,8 @@ def _copied(rows: pa.Table, copies: Sequence[tuple[str, ...]], time: str) -> pa.
         part = rows.append_column(COPY, pa.array(np.full(rows.num_rows, number, np.int32)))
         for at, (values, form) in enumerate(zip(keys, forms, strict=True), 1):
             part = part.append_column(f"{KEY}{at}", _in_form(values, form).cast(pa.string()))
-        parts.append(part.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64())))
-    order = [(time, "ascending"), (_ROW, "ascending"), (COPY, "descending")]
-    return pa.concat_tables(parts).sort_by(order).drop_columns(_ROW)
+        parts.append(part)
+    return pa.concat_tables(parts).sort_by([*((name, "ascending") for name in order), (COPY, "descending")])
 
 
 def _in_form(values: pa.ChunkedArray, form: KeyForm) -> pa.ChunkedArray:

@@ -40,9 +40,10 @@ from asterism.expressions.types import BIGINT, BOOLEAN, STRING
 from asterism.row_patterns.clause.clause import Clause, ExpressionText
 from asterism.row_patterns.clause.reading import misspelled
 from asterism.row_patterns.clause.row_names import RowNames, renamed, table_prefix
-from asterism.text.printable import quoted_name
+from asterism.text.printable import quoted_name, shortened
 
 MAX_LEAVES = 100  # of an expression
+MAX_NAMES = 1_000  # characters of a list of names in an error
 PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 
 _KEYS = ("PARTITION BY", "ORDER BY")
@@ -608,14 +609,16 @@ class Resolver:
     def _unknown(
         self, identifier: exp.Expr, source: ExpressionText, column: exp.Expr | None = None, function: str = ""
     ) -> ColumnNotFoundError:
-        """The error for a name before a dot that is neither a variable nor a table."""
+        """The error for a name before a dot that is neither a variable nor a table. In backticks, it is that of a column."""
         what, known = ("table", []) if function in _KEYS else ("variable", list(self._variables))
         tables = [str(table) for table in self._clause.tables if not table.outer]
+        if known and identifier.args.get("quoted"):  # as EQL and Sigma write columns
+            what, known = "column", self.rows.input.names
         close = difflib.get_close_matches(identifier.name.lower(), [name.lower() for name in known + tables], n=1)
         if close:
             hint = f"did you mean {next(name for name in known + tables if name.lower() == close[0])}?"
         else:
-            hints = [f"variables: {', '.join(known)}"] if known else []
+            hints = [f"{what}s: {shortened(', '.join(known), MAX_NAMES)}"] if known else []
             hints += [f"tables: {', '.join(tables)}"] if tables else []
             named = "" if column is None else column.name
             if not tables and named.lower() in (name.lower() for name in self.rows.input.names):

@@ -119,7 +119,7 @@ def list_(source: str, table: str) -> None:
 
 def _row(rule: Rule) -> tuple[str, ...]:
     """The state, times and key of a rule, and its pattern and measures or the error."""
-    from asterism.rules.checking.validation import key_and_measures, summary_of
+    from asterism.rules.checking.validation import key_and_measures
 
     if rule.call is not None:
         name, parameters = rule.call
@@ -129,13 +129,26 @@ def _row(rule: Rule) -> tuple[str, ...]:
     try:
         processor = rule.processor()
         key, measures = key_and_measures(processor)
-        what = summary_of(processor)
+        what = _summary(rule, processor)
     except AsterismError as error:
         return rule.state if rule.state == "older" else "wrong", "", "", "", one_line(error.message, 200)
     times = ("" if time is None else time.isoformat() for time in (processor.timestamp, processor.expires))
     by = "" if key is None else one_line(", ".join(key) or "(one for all)", 100)
     gives = [f"function {processor.function}"] if processor.function else [one_line(text, 60) for text in measures]
     return rule.state, *times, by, "; ".join([what, *gives])
+
+
+def _summary(rule: Rule, processor: PatternProcessor) -> str:
+    """The query of a rule in EQL, or its pattern."""
+    from asterism.elastic.wording import query_words
+    from asterism.rules.checking.validation import summary_of
+    from asterism.rules.definition.source_words import eql_of
+    from asterism.rules.sets.interfaces import without_flag
+
+    query = eql_of(without_flag(rule.item)[0])
+    if query is None:
+        return summary_of(processor)
+    return f"EQL, {one_line('; '.join(map(str.strip, query_words(query).splitlines())), 200)}"
 
 
 @rules.command()
@@ -209,8 +222,6 @@ def _show_costs(rules: Sequence[Rule], semantics: Semantics) -> None:
 
 def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
     """Report the problems of rules. Returns whether there are none."""
-    from asterism.rules.checking.validation import summary_of
-
     good = True
     reported: dict[int, frozenset[tuple[int, int, str]]] = {}
     repeated = Counter[int]()
@@ -241,7 +252,7 @@ def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             until = "" if expires is None else f", expires {expires.isoformat()}"
             until += _adopts(checked.processor, rules, semantics)
             more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
-            click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
+            click.echo(f"{name}: ok{off}, {_summary(rule, checked.processor)}{until}{more}")
     for rule in rules:
         if rule.template is not None and (count := repeated.pop(id(rule.template), 0)):
             template = one_line(str(rule.template.get("id")), 200)

@@ -5,8 +5,8 @@ rules, or a file with a query in EQL.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from asterism.discovery.editing.kept_rules import Rule
     from asterism.rules.definition.processor import PatternProcessor
     from asterism.rules.definition.source_words import SourceWords
@@ -71,9 +73,22 @@ class RuleInFile:
             raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}", hint=hint)
         return matching[0]
 
-    def processor(self, sigma: SigmaOptions | None = None) -> PatternProcessor:
-        """The rule, without its timestamp, and not as a shadow."""
-        return _alone(self.read(sigma))
+    def processor(self, sigma: SigmaOptions | None = None, measures: Sequence[str] = ()) -> PatternProcessor:
+        """The rule, without its timestamp, and not as a shadow.
+
+        :param measures: those of a graph or of a query in EQL, in place of its own
+        """
+        from asterism.rules.definition.source_words import eql_of
+        from asterism.rules.sets.interfaces import without_flag
+
+        rule = self.read(sigma)
+        item = without_flag(rule.item)[0]
+        if measures and eql_of(item) is not None:
+            return _alone(replace(rule, item={**item, "select": list(measures)}))
+        processor = _alone(rule)
+        if measures and processor.sql is not None:
+            raise click.UsageError("--select is for patterns and EQL: a rule in SQL has MEASURES.")
+        return replace(processor, select=tuple(measures), function=None) if measures else processor
 
     def with_words(self, sigma: SigmaOptions | None = None) -> tuple[PatternProcessor, SourceWords]:
         """The rule as :meth:`processor` returns it, and how it is shown."""
@@ -168,21 +183,26 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
 pattern_or_rule_argument = click.argument("pattern", type=PatternFile())
 
 
-def key_columns(processor: PatternProcessor, given: Sequence[str]) -> Sequence[str]:
-    """The columns of the key of a rule, unless others are *given*. Its expressions must be columns."""
-    from sqlglot import exp
-
-    from asterism.expressions.parsing import parse
+def key_of(processor: PatternProcessor) -> dict[str, str]:
+    """The expressions of the key of a rule, by their names: ``user.name`` for a field of a STRUCT."""
     from asterism.rules.checking.validation import key_and_measures
 
-    key = key_and_measures(processor)[0] or ()
-    if given or not key:
-        return given
-    trees = [parse(text) for text in key]
-    wrong = [text for text, tree in zip(key, trees, strict=True) if not isinstance(tree, exp.Column) or tree.table]
-    if wrong:
-        raise StreamDefinitionError(
-            f"the key of the rule is not a column: {one_line(wrong[0], 200)}",
-            hint="choose the events with --key-column and --key",
-        )
-    return [tree.name for tree in trees]
+    return {text.replace("`", ""): text for text in key_and_measures(processor)[0] or ()}
+
+
+def with_key(events: pa.Table, key: Mapping[str, str]) -> pa.Table:
+    """The events with the expressions of a key as columns.
+
+    :param key: see :func:`key_of`
+    """
+    from asterism.expressions.evaluation import Vectorized
+    from asterism.expressions.names import Scope
+    from asterism.expressions.parsing import parse
+
+    added = {name: text for name, text in key.items() if name not in events.column_names}
+    values, scope = Vectorized(events.schema), Scope(events.schema)
+    numbers = [values.add(scope.resolve(parse(text), text), text) for text in added.values()]
+    evaluated = values.evaluate(events) if added else []
+    for name, number in zip(added, numbers, strict=True):
+        events = events.append_column(name, evaluated[number])
+    return events

@@ -47,6 +47,15 @@ PLAIN = SourceWords()
 """Of a rule that was written as a graph or as SQL."""
 
 
+def eql_of(item: Any) -> str | None:
+    """The query of a rule in EQL; None: it is written in another language.
+
+    :param item: the valid JSON form of the rule
+    """
+    text = item.get("eql") if isinstance(item, Mapping) else None
+    return text if isinstance(text, str) else None
+
+
 def words_of(item: Any, processor: PatternProcessor) -> SourceWords:
     """
     :param item: the valid JSON form of the rule
@@ -54,8 +63,7 @@ def words_of(item: Any, processor: PatternProcessor) -> SourceWords:
     """
     if not isinstance(item, Mapping):
         return PLAIN
-    if isinstance(item.get("eql"), str):
-        text = item["eql"]
+    if (text := eql_of(item)) is not None:
         return SourceWords(partial(eql.query_svg, text), eql.query_words(text), eql.variable_words(text))
     if isinstance(item.get("sigma"), str):
         return sigma_words(item["sigma"], None, processor)
