@@ -4,6 +4,7 @@ lower case, and no missing values.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -72,7 +73,8 @@ def found_by_endgame(query: str, events: list[dict[str, Any]]) -> list[list[int]
     """The numbers of the events of each result."""
     found: list[list[int]] = []
     engine = endgame.PythonEngine()
-    engine.add_query(endgame.parse_query(query))
+    with endgame.parser.elasticsearch_syntax if "![" in query else nullcontext(), endgame.parser.allow_negation:
+        engine.add_query(endgame.parse_query(query))
     engine.add_output_hook(lambda output: found.append([event.data["n"] for event in output.events]))
     engine.stream_events([endgame.Event("generic", event["time"] * 10_000_000, event) for event in events])
     return found

@@ -128,7 +128,7 @@ def test_a_rule_finds_the_sequences_of_the_reference(given_events: list[dict[str
     assert sorted(zip(found["first"].to_pylist(), found["last"].to_pylist(), strict=True)) == sorted(pairs)
 
 
-RUNS = st.lists(st.tuples(KINDS, st.integers(1, 6)), min_size=1, max_size=2).map(
+RUNS = st.lists(st.tuples(KINDS, st.integers(1, 5)), min_size=1, max_size=2).map(
     lambda runs: [kinds for kinds, count in runs for _ in range(count)]
 )
 
@@ -142,6 +142,8 @@ def test_events_that_share_a_variable_are_those_of_the_reference(
     given_events: list[dict[str, Any]], query: Query, steps: list[str]
 ) -> None:
     query["steps"] = steps
+    if query["keys"] == "alternating":  # no event then has the keys of the one before
+        query["keys"] = "different"
     with patch.object(sequences_as_clauses, "MAX_WRITTEN_OUT", 0):
         test_sequences_are_those_of_the_reference.hypothesis.inner_test(given_events, query)
         test_a_rule_finds_the_sequences_of_the_reference.hypothesis.inner_test(given_events, query)

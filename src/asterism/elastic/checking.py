@@ -1,4 +1,4 @@
-"""Checks the types of a query's conditions, so that an error has its place in the query and not in the SQL that it becomes."""
+"""Checks the types of a query's expressions, so that an error has its place in the query and not in the SQL that it becomes."""
 
 from __future__ import annotations
 
@@ -15,50 +15,89 @@ from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 
+_ARRAY = "ARRAY<"
+"""How the name of the type of an array begins."""
 _OF_ARRAYS = "arrayContains(field, value); or an element, field[0]"
 _OF_CASTS = "number(...) makes a number of a text, and string(...) a text of a value"
 
 
-def check_condition(query: syntax.EqlEventQuery, writer: ConditionWriter) -> None:
+def check_query(query: syntax.EqlQuery, writer: ConditionWriter) -> None:
     """
     :param writer: that of the query, with the columns of the events
-    :raises ExpressionTypeError: the types do not match, or the condition is not Boolean; with the position
+    :raises ExpressionTypeError: the types do not match, or a condition is not Boolean; with the position
     """
-    whole = writer.event(query)
+    steps = [] if isinstance(query.of, syntax.EqlEventQuery) else query.of.steps
+    keys = (
+        []
+        if isinstance(query.of, syntax.EqlEventQuery)
+        else [*query.of.by, *(key for step in steps for key in step.by)]
+    )
+    for event_query in event_queries(query):
+        _check_event_query(event_query, writer)
+    for key in keys:
+        _checked(key, writer)
+    for pipe in query.pipes:
+        for argument in pipe.arguments:
+            if pipe.name == "filter":
+                _check_condition(argument, writer)
+            else:
+                _checked(argument, writer)
+
+
+def event_queries(query: syntax.EqlQuery) -> list[syntax.EqlEventQuery]:
+    """Those of a query, with that of ``until``; that of ``with runs`` once."""
+    of = query.of
+    if isinstance(of, syntax.EqlEventQuery):
+        return [of]
+    until = [of.until] if isinstance(of, syntax.EqlSequence) and of.until is not None else []
+    return list({id(step.query): step.query for step in (*of.steps, *until)}.values())
+
+
+def _check_event_query(query: syntax.EqlEventQuery, writer: ConditionWriter) -> None:
+    _check_condition(query.condition, writer)
     try:
-        _type_of(whole, writer)
-    except ExpressionTypeError as error:
-        raise _placed(error, query, writer) from None
-    of = _type_of(writer.sql(query.condition), writer)
+        _type_of(writer.event(query), writer)
+    except ExpressionTypeError as error:  # of the event category
+        hint = 'any where arrayContains(event.category, "process")' if _ARRAY in error.message else error.hint
+        raise ExpressionTypeError.at(error.message, writer.text, query.start, hint) from None
+
+
+def _check_condition(condition: syntax.EqlNode, writer: ConditionWriter) -> None:
+    of = _checked(condition, writer)
     if not pa.types.is_boolean(of) and not pa.types.is_null(of):
         problem = f"a condition must be a BOOLEAN, not {name_of(of)}"
-        raise ExpressionTypeError.at(problem, writer.text, query.condition.start, "compare it: ==, :, <")
+        raise ExpressionTypeError.at(problem, writer.text, condition.start, "compare it: ==, :, <")
 
 
-def _placed(error: ExpressionTypeError, query: syntax.EqlEventQuery, writer: ConditionWriter) -> ExpressionTypeError:
-    """The error at the innermost part of the query that has it; that of the event category comes last."""
-    for node in _nodes(query.condition):
-        try:
-            _type_of(writer.sql(node), writer)
-        except ExpressionTypeError as inner:
-            return ExpressionTypeError.at(inner.message, writer.text, node.start, _hint(inner))
-    hint = 'any where arrayContains(event.category, "process")' if "ARRAY<" in error.message else error.hint
-    return ExpressionTypeError.at(error.message, writer.text, query.start, hint)
+def _checked(expression: syntax.EqlNode, writer: ConditionWriter) -> pa.DataType:
+    """The type of an expression.
+
+    :raises ExpressionTypeError: at the innermost part that has it
+    """
+    try:
+        return _type_of(writer.sql(expression), writer)
+    except ExpressionTypeError as error:
+        for part in _parts(expression):
+            try:
+                _type_of(writer.sql(part), writer)
+            except ExpressionTypeError as inner:
+                raise ExpressionTypeError.at(inner.message, writer.text, part.start, _hint(inner)) from None
+        raise ExpressionTypeError.at(error.message, writer.text, expression.start, _hint(error)) from None
 
 
 def _hint(error: ExpressionTypeError) -> str | None:
-    if "ARRAY<" in error.message:
+    if _ARRAY in error.message:
         return _OF_ARRAYS
     return _OF_CASTS if error.hint is not None and "CAST" in error.hint else error.hint
 
 
-def _nodes(node: syntax.EqlNode) -> Iterator[syntax.EqlNode]:
+def _parts(node: syntax.EqlNode) -> Iterator[syntax.EqlNode]:
     """The parts of an expression, each after those within it."""
     for field in fields(node):
         value = getattr(node, field.name)
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, syntax.EqlNode):
-                yield from _nodes(part)
+                yield from _parts(part)
     yield node
 
 

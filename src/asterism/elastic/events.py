@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from asterism.elastic import syntax
-from asterism.elastic.checking import check_condition
+from asterism.elastic.checking import check_query, event_queries
 from asterism.elastic.conditions import CATEGORY, TIME, ConditionWriter, any_of
 from asterism.elastic.parsing import parse
 from asterism.elastic.samples import SampleItem, items_of
@@ -72,25 +72,16 @@ def plan_of(
     if added:
         raise StreamDefinitionError(f"the events have a column {added[0]!r}, which the result adds", hint="rename it")
     writer = ConditionWriter(text, schema, category)
-    for event_query in _event_queries(query.of):
-        check_condition(event_query, writer)
+    check_query(query, writer)
     if isinstance(query.of, syntax.EqlEventQuery):
         return EventPlan(writer.event(query.of), query.pipes, writer)
     if isinstance(query.of, syntax.EqlSample):
         return SamplePlan(items_of(query.of, writer), query.pipes, writer)
     of = sequence_clause(query.of, writer, time=time, copies=True)
-    relevant = any_of([f"({writer.event(event_query)})" for event_query in _event_queries(query.of)])
+    relevant = any_of([f"({writer.event(event_query)})" for event_query in event_queries(query)])
     measures = [f"MATCH_NUMBER() AS {SEQUENCE}", f"{of.event_number} AS {EVENT}"]
     clause = of.text(time, measures, "ALL ROWS PER MATCH")
     return SequencePlan(of, clause, relevant, query.pipes, writer)
-
-
-def _event_queries(of: syntax.EqlEventQuery | syntax.EqlSequence | syntax.EqlSample) -> list[syntax.EqlEventQuery]:
-    """Those of a query, with that of ``until``; that of ``with runs`` once."""
-    if isinstance(of, syntax.EqlEventQuery):
-        return [of]
-    until = [of.until] if isinstance(of, syntax.EqlSequence) and of.until is not None else []
-    return list({id(step.query): step.query for step in (*of.steps, *until)}.values())
 
 
 def number_of(pipe: syntax.EqlPipe) -> int:

@@ -29,8 +29,8 @@ of each other. ``before`` are the absent events before the first event, so the l
 
 where ``s2_0`` says that there is no row ``before``, and ``absent`` is a row within maxspan of the last one.
 
-A sequence of more than 20 events, or with too long a text, has one variable for the events of ``with runs`` between the first and
-the last one. For ``[ ] with runs=60`` it is
+A sequence of more than 20 events, or with too long a text or too many branches, has one variable for the events of ``with runs``
+between the first and the last one. For ``[ ] with runs=60`` it is
 
     s1_0 ({- w1_0* -} s2_0b){58} {- w59_58* -} s60_58
 
@@ -45,6 +45,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, groupby
@@ -203,9 +204,10 @@ def sequence_clause(
                 "asterism.eql(query, events); or `sequence by` the same key",
             )
     if len(sequence.steps) <= MAX_WRITTEN_OUT:
-        clause = _SequenceWriter(sequence, writer, key_lists, time, copies).clause()
-        if sum(map(len, clause.definitions.values())) <= MAX_CLAUSE:
-            return clause
+        with suppress(UnsupportedSyntaxError):  # too many branches: there may be fewer with variables that are shared
+            clause = _SequenceWriter(sequence, writer, key_lists, time, copies).clause()
+            if sum(map(len, clause.definitions.values())) <= MAX_CLAUSE:
+                return clause
     return _SequenceWriter(sequence, writer, key_lists, time, copies, folds=True).clause()
 
 
