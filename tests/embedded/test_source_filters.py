@@ -1,11 +1,14 @@
-"""Rows that cannot matter to a pattern are not read: the results are those over a table in memory, in which all rows are."""
+"""Rows that cannot matter to a query are not read: the results are those over a table in memory, in which all rows are."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP, KeyedStream, Pattern, PatternProcessor, match_recognize
 from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
 from asterism.embedded import lazy_events
 from asterism.embedded.databases import database_of_files
+from asterism.embedded.lazy_events import LazyTable
 from asterism.embedded.source_filters import SourceFilter
-from asterism.errors import AsterismError, NullEventTimeError
+from asterism.errors import AsterismError, InvalidEventError, NullEventTimeError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
-from asterism.matching.operator import CepOperator
 from tests.embedded.test_lazy_events import in_order
 from tests.kit import examples
 
@@ -75,21 +79,65 @@ CONDITION = st.sampled_from(
 )
 
 
-def results(events: Any, pattern: Pattern) -> list[str] | str:
+def of_pattern(events: Any, first: str, second: str) -> pa.Table:
+    pattern = Pattern.begin("a").where(first).followed_by("b").where(second)
+    return CEP.pattern(KeyedStream(events, key="user", time="ts"), pattern).select(*MEASURES)
+
+
+def of_rules(events: Any, first: str, second: str) -> pa.Table:
+    """Two rules with keys of their own; timed-out partial matches, and events without a time."""
+    pattern = Pattern.begin("a").where(first).followed_by("b").where(second).within(timedelta(milliseconds=20))
+    other = Pattern.begin("a").where(second).followed_by("b").where("kind = 'buy'").within(timedelta(milliseconds=5))
+    rules = [PatternProcessor("r", 1, pattern, timed_out=True), PatternProcessor("q", 1, other, key=("kind",))]
+    stream = KeyedStream(events, key="user", time="ts")
+    outputs = CEP.pattern_processors(stream, GivenPatternProcessorDiscovererFactory(tuple(rules)), on_error="disable")
+    tables = {}
+    names = ("matches", "timed_out", "late", "errors")
+    outputs.run({name: lambda rows, _, name=name: tables.update({name: rows}) for name in names})
+    texts = [in_order(tables[name]) for name in names]
+    return pa.table({"rows": [text for name in texts for text in name]})
+
+
+def of_clause(events: Any, first: str, second: str) -> pa.Table:
+    text = f"""
+        PARTITION BY user ORDER BY ts MEASURES A.amount AS x, B.kind AS y, B.Level AS z, MATCH_NUMBER() AS n
+        AFTER MATCH SKIP TO NEXT ROW PATTERN (A X* B) WITHIN INTERVAL '0.02' SECOND DEFINE A AS {first}, B AS {second}
+    """
+    return match_recognize(events, text).matches
+
+
+def of_strict_clause(events: Any, first: str, second: str) -> pa.Table:
+    text = f"""
+        PARTITION BY user ORDER BY ts MEASURES A.amount AS x, B.kind AS y, NEXT(B.kind) AS z
+        PATTERN (A B) DEFINE A AS {first}, B AS {second}
+    """
+    return match_recognize(events, text).matches
+
+
+MEASURES = ("a.amount AS x", "b.kind AS y", "b.Level AS z")
+QUERIES: dict[str, Callable[[Any, str, str], pa.Table]] = {
+    "pattern": of_pattern, "rules": of_rules, "clause": of_clause, "strict clause": of_strict_clause,
+}  # fmt: skip
+
+
+def results(events: Any, query: str, first: str, second: str) -> list[str] | str:
     try:
-        found = CEP.pattern(KeyedStream(events, key="user", time="ts"), pattern)
-        return in_order(found.select("a.amount AS x", "b.kind AS y", "b.Level AS z"))
+        return in_order(QUERIES[query](events, first, second))
     except AsterismError as error:
         return f"{type(error).__name__}: {error}"
 
 
 def sources(table: pa.Table, folder: Path) -> dict[str, Any]:
+    """Each with the same rows. DuckDB has those of the relation with other types, and the relation an expression over them."""
     for old in folder.glob("*.parquet"):
         old.unlink()
+    connection = duckdb.connect()
+    connection.register("events", table)
     half = table.num_rows // 2
     pq.write_table(table.slice(0, half), folder / "0.parquet", row_group_size=3)
     pq.write_table(table.slice(half), folder / "1.parquet")
-    return {"files": folder, "lazy frame": pl.scan_parquet(folder / "*.parquet")}
+    relation = connection.sql("SELECT * REPLACE (CAST(CAST(ts AS VARCHAR) AS BIGINT) AS ts) FROM events")
+    return {"files": folder, "lazy frame": pl.scan_parquet(folder / "*.parquet"), "relation": relation}
 
 
 @settings(
@@ -97,20 +145,20 @@ def sources(table: pa.Table, folder: Path) -> dict[str, Any]:
 )
 @given(
     rows=st.lists(ROW, min_size=1, max_size=14),
+    query=st.sampled_from(list(QUERIES)),
     first=CONDITION,
     second=CONDITION,
     bad=st.sampled_from([0, None, LATEST, -LATEST]),
 )
 def test_results_are_those_of_a_table(
-    rows: list[Any], first: str, second: str, bad: int | None, tmp_path: Path
+    rows: list[Any], query: str, first: str, second: str, bad: int | None, tmp_path: Path
 ) -> None:
     if bad != 0:  # a time that is an error, in a row that may not matter
         rows = [*rows, {**rows[0], "ts": bad}]
     table = pa.Table.from_pylist(rows, SCHEMA)
-    pattern = Pattern.begin("a").where(first).followed_by("b").where(second)
-    expected = results(table, pattern)
+    expected = results(table, query, first, second)
     for name, events in sources(table, tmp_path).items():
-        assert results(events, pattern) == expected, name
+        assert results(events, query, first, second) == expected, name
 
 
 @given(text=CONDITION, rows=st.lists(ROW, max_size=14))
@@ -131,15 +179,16 @@ def test_a_filter_keeps_what_its_condition_keeps(text: str, rows: list[Any]) -> 
         assert len(database.from_arrow(wanted).filter(condition)) == wanted.num_rows
 
 
-def prepared_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
-    prepare = CepOperator.prepare
+    batches = LazyTable.batches
 
-    def counted(self: CepOperator, name: str, events: pa.Table) -> pa.Table:
-        counts.append(events.num_rows)
-        return prepare(self, name, events)
+    def counted(self: LazyTable, *arguments: Any) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, *arguments):
+            counts.append(batch.num_rows)
+            yield batch
 
-    monkeypatch.setattr(CepOperator, "prepare", counted)
+    monkeypatch.setattr(LazyTable, "batches", counted)
     return counts
 
 
@@ -152,24 +201,94 @@ TABLE = pa.table(
         "Level": [1] * 100,
     }
 )
-PAIR = Pattern.begin("a").where("kind = 'buy'").followed_by("b").where("kind = 'buy' AND amount > 0")
+SOURCES = ["files", "lazy frame", "relation"]
+BUYS = "kind = 'buy'", "kind = 'buy' AND amount > 0"
 
 
-@pytest.mark.parametrize("source", ["files", "lazy frame"])
-def test_rows_that_cannot_matter_are_not_read(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = prepared_rows(monkeypatch)
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("query", QUERIES)
+def test_rows_that_cannot_matter_are_not_read(
+    query: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, counts = results(TABLE, query, *BUYS), read_rows(monkeypatch)
     events = sources(TABLE, tmp_path)[source]
-    found = CEP.pattern(KeyedStream(events, key="user", time="ts"), PAIR)
-    assert (found.select("b.ts AS ts").column("ts").to_pylist(), sum(counts)) == ([50], 2)
+    assert results(events, query, *BUYS) == expected
+    # Without conditions, and where a neighbour of a row matters, all rows are read.
+    assert sum(counts) == (100 if query == "strict clause" else 2)
+    counts.clear()
+    assert results(events, query, "Level IS NULL OR Level >= 0", BUYS[1]) == results(
+        TABLE, query, "Level IS NULL OR Level >= 0", BUYS[1]
+    )
+    assert sum(counts) == 100
     counts.clear()
     CEP.pattern(KeyedStream(events, key="user", time="ts"), Pattern.begin("a").next("b")).select("b.ts AS ts")
-    assert sum(counts) == 100  # without conditions, and in strict order, every event matters
+    assert sum(counts) == 100
+
+
+PAIR = Pattern.begin("a").where(BUYS[0]).followed_by("b").where(BUYS[1])
+
+
+def test_many_rules_are_told_by_one_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = [
+        Pattern.begin("a")
+        .where(f"kind = 'buy' AND amount > {number}")
+        .followed_by("b")
+        .where(f"kind = 'b{number % 9}'")
+        for number in range(100)
+    ]
+    rules = tuple(PatternProcessor(f"r{number}", 1, pattern) for number, pattern in enumerate(patterns))
+    every = (
+        *rules,
+        PatternProcessor("any", 1, Pattern.begin("a").where("Level = 1").followed_by("b").where("Level = 2")),
+    )
+    for some, read in ((rules, 2), (every, 100)):
+        counts = read_rows(monkeypatch)
+        stream = KeyedStream(sources(TABLE, tmp_path)["files"], key="user", time="ts")
+        found = CEP.pattern_processors(stream, GivenPatternProcessorDiscovererFactory(some)).output("matches")
+        assert (found.num_rows, sum(counts)) == (0, read)
+
+
+def test_a_filter_does_not_move_below_what_fails(tmp_path: Path) -> None:
+    """Without a filter, it does not fail for these rows, or fails for others."""
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT range AS ts, 'ann' AS user, 'view' AS kind, '1' AS word FROM range(10)"
+    )
+    connection.execute("INSERT INTO t VALUES (10, 'ann', 'none', 'x'), (11, 'ann', 'buy', '7')")
+    pattern = Pattern.begin("a").where("n = 7")
+    excluded = connection.sql("SELECT ts, user, CAST(word AS INTEGER) AS n FROM t WHERE kind <> 'none'")
+    assert CEP.pattern(KeyedStream(excluded, key="user", time="ts"), pattern).select("a.ts AS ts").num_rows == 1
+    pattern = Pattern.begin("a").where("kind = 'buy'")
+    failing = connection.sql("SELECT ts, user, kind, CAST(word AS INTEGER) AS n FROM t")
+    with pytest.raises(StreamDefinitionError, match="Could not convert string 'x'"):
+        CEP.pattern(KeyedStream(failing, key="user", time="ts"), pattern).select("a.n AS n")
+
+
+@pytest.mark.parametrize("kind", ["UUID", "JSON", "ENUM ('abc', 'd')"])
+def test_columns_that_a_relation_compares_otherwise(kind: str) -> None:
+    value = {"UUID": "00000000-0000-0000-0000-000000000001", "JSON": "[1]"}.get(kind, "abc")
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE t (ts BIGINT, x {kind})")
+    connection.execute(f"INSERT INTO t VALUES (1, '{value}'), (2, NULL)")
+    for constant, rows in ((value, 1), ("abc}", 0)):
+        found = CEP.pattern(
+            KeyedStream(connection.table("t"), time="ts"), Pattern.begin("a").where(f"x = '{constant}'")
+        )
+        assert found.select("a.ts AS ts").num_rows == rows
+
+
+@pytest.mark.parametrize("moment", ["'infinity'", "'-infinity'", "'200000-01-01'", "NULL"])
+def test_times_of_a_relation_that_are_none(moment: str) -> None:
+    relation = duckdb.connect().sql(f"SELECT CAST({moment} AS TIMESTAMP) AS ts, 'view' AS kind")
+    found = CEP.pattern(KeyedStream(relation, time="ts"), Pattern.begin("a").where("kind = 'buy'"))
+    with pytest.raises(InvalidEventError, match=r"out of range|is null"):
+        found.select("a.ts AS ts")
 
 
 @pytest.mark.parametrize("difference", ["name", "columns", "database", "type"])
 def test_files_that_are_read_as_a_whole(difference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB would not read them, or not as Arrow does."""
-    counts, table = prepared_rows(monkeypatch), TABLE
+    counts, table = read_rows(monkeypatch), TABLE
     folder = tmp_path / "a[1]" if difference == "name" else tmp_path
     folder.mkdir(exist_ok=True)
     if difference == "columns":

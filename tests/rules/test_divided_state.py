@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from asterism import Pattern
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, DEFINITION_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import operator as module
@@ -117,3 +118,58 @@ def test_state_in_many_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     (error,) = driver.rows[ERRORS]
     assert error["processor_id"] == "wide"
     assert driver.found == [("few", 1, ("ann",), "k1 z5")]
+
+
+BRIEF = chain("a", "b", within=8)
+"""Its partial matches may remain for two more seconds."""
+ABSENT = Pattern.begin("a").where("kind = 'a'").not_followed_by("b").where("kind = 'b'").within(timedelta(seconds=4))
+EXACT = [processor("seen", 1, BRIEF, timed_out=True), processor("absent", 1, ABSENT)]
+
+
+@pytest.mark.parametrize("exact", [[], EXACT], ids=["alone", "with others"])
+def test_when_ended_partial_matches_are_removed_changes_no_result(exact: list[PatternProcessor]) -> None:
+    """One page is exact. Of many, some still have partial matches that have ended: those that nobody sees, which a version with a
+    longer window does not adopt either.
+    """
+    rng, kept = random.Random(1), 0
+    one, many = Driver(disable_on_error=True), Driver(disable_on_error=True)
+    one.operator.fixed_pages = True
+    with small_pages():
+        for second in range(1, 41):
+            sets: Sequence[PatternProcessor] | None = None
+            if second in (1, 25):
+                brief = processor("brief", 1, BRIEF), processor("brief", 2, chain("a", "b", within=40), adopt=True)
+                sets = [brief[second > 1], processor("strict", 1, chain("a", "b", strict=True, within=8)), *exact]
+            events = events_of(rng, second) if second < 30 else []
+            for driver in (one, many):
+                driver.batch(events, sets=sets, watermark=second)
+            assert ordered(many.rows) == ordered(one.rows)
+            counts, late = (
+                {name: counts.partial_matches for (name, _), counts in driver.counts.versions.items()}
+                for driver in (one, many)
+            )
+            assert all(late[rule.id] == counts[rule.id] for rule in exact)
+            assert all(late[name] >= counts[name] for name in late)
+            kept += late != counts
+            if second == 25:
+                adopted = [driver.counts.versions["brief", 2] for driver in (one, many)]
+                assert adopted[0] == adopted[1]
+                assert adopted[0].adopted
+    assert kept or exact
+    assert late == counts
+    for driver in (one, many):
+        assert not driver.end().stores[0].pages
+    assert ordered(many.rows) == ordered(one.rows)
+
+
+def test_ended_partial_matches_remain_for_a_quarter_of_the_window() -> None:
+    driver, rule = Driver(), processor("rule", 1, chain("a", "b", within=40))
+    with small_pages():
+        driver.batch([e(1, "a", f"user{number}") for number in range(100)], sets=[rule], watermark=1)
+        driver.batch([e(2, "b", "user1")], watermark=2)
+        remaining = []
+        for second in (40, 41, 50, 51):
+            driver.batch(watermark=second)
+            remaining.append(driver.counts.versions["rule", 1].partial_matches)
+    assert len(driver.found) == 1
+    assert remaining == [99, 99, 99, 0]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.changes.automata import AutomatonChange, StoredAutomaton
-from asterism.changes.plan import CONTINUES, DROPPED, MERGED, Counts, PlanPart
+from asterism.changes.plan import CONTINUES, DROPPED, ENDED, MERGED, Counts, PlanPart
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
@@ -65,13 +65,20 @@ class MatchesChange:
         self.first_match_only = pattern.plan.skip.kind is SkipKind.FIRST_MATCH_ONLY
 
     def page(
-        self, page: Page, aligned: Callable[[pa.Table, int], pa.Table] | None = None
+        self,
+        page: Page,
+        aligned: Callable[[pa.Table, int], pa.Table] | None = None,
+        passed: int = BEFORE_TIME,
     ) -> tuple[Page, Ints, Ints, Counts]:
         """(a page of the keys that have a state; their index among the former keys; the next deadline of each; the counts).
 
         :param aligned: returns the events and their number as events with the columns of the new pattern. Default: they have them
+        :param passed: the event time up to which the former pattern has processed everything, if it may have kept partial
+            matches that had ended by then
         """
-        progress, counts, size = self._progress(page.nodes), Counter[PlanPart](), page.keys.num_rows
+        counts = Counter[PlanPart]()
+        page = self._without_ended(page, passed, counts)
+        progress, size = self._progress(page.nodes), page.keys.num_rows
         nodes = self._nodes(page.nodes)
         runs, of_runs = self._runs(page, progress, nodes, counts)
         held, of_held = self._held(page, progress, nodes, counts)
@@ -86,9 +93,24 @@ class MatchesChange:
         live = np.flatnonzero(np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0))
         deadlines = np.full(size, END_OF_TIME, np.int64)
         begun = (runs[:, 1] >= 0) & (runs[:, 2] >= 0)
-        np.minimum.at(deadlines, of_runs[begun], self._deadlines(page.times, nodes.rows, runs[begun]))
+        np.minimum.at(deadlines, of_runs[begun], _deadlines(self.automaton.new, page.times, nodes.rows, runs[begun]))
         np.minimum.at(deadlines, of_timers, timers)
         return changed.of(live), live, deadlines[live], counts
+
+    def _without_ended(self, page: Page, passed: int, counts: Counts) -> Page:
+        """Without the partial matches whose window or gap has passed, which rules may keep for some time: see decision 173."""
+        if passed == BEFORE_TIME or self._pattern.semantics is Semantics.FLINK:  # in Flink, they may complete a match
+            return page
+        rows = page.rows.run_rows
+        begun = np.flatnonzero((rows[:, 1] >= 0) & (rows[:, 2] >= 0))
+        ended = _deadlines(self.automaton.old, page.times, page.nodes, rows[begun]) <= passed
+        if not ended.any():
+            return page
+        counts[PlanPart(PARTIAL, "", "", ENDED, "")] += int(ended.sum())
+        kept = np.ones(len(rows), np.bool_)
+        kept[begun[ended]] = False
+        run_at = offsets_of(kept)[page.rows.run_at]
+        return replace(page, rows=page.rows._replace(run_at=run_at, run_rows=rows[kept]))
 
     def _progress(self, nodes: Ints) -> Ints:
         """For each node, the number of its progress in both automata."""
@@ -155,7 +177,7 @@ class MatchesChange:
         made, of_row = made[distinct], of_row[distinct]
         remains, over = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         remains[of_row] = True
-        over[of_row] = self._deadlines(page.times, nodes.rows, made) <= self._watermark
+        over[of_row] = _deadlines(self.automaton.new, page.times, nodes.rows, made) <= self._watermark
         for kind, (_, state, stage) in enumerate(kinds.tolist()):
             where = automaton.old.stages[stage], automaton.old.states[state][0]
             of_this, place = of_kind == kind, places[kind]
@@ -218,14 +240,14 @@ class MatchesChange:
         distinct = np.unique(np.stack([owners, times - before + now], 1), axis=0)
         return distinct[:, 1], distinct[:, 0]
 
-    def _deadlines(self, times: Ints, nodes: Ints, runs: Ints) -> Ints:
-        """The deadline of each partial match; the end of time if it has none."""
-        new = self.automaton.new
-        kinds, gaps = (np.array([state[at] for state in new.states], np.int64) for at in (1, 2))
-        first, node, state = runs.T
-        by_window = times[first] + new.window if new.window else np.full(len(runs), END_OF_TIME)
-        by_gap = np.where(gaps[state] > 0, times[nodes[node, 0]] + gaps[state], END_OF_TIME)
-        return np.where(kinds[state] == NfaStateKind.LAST, END_OF_TIME, np.minimum(by_window, by_gap))
+
+def _deadlines(automaton: StoredAutomaton, times: Ints, nodes: Ints, runs: Ints) -> Ints:
+    """The deadline of each partial match; the end of time if it has none."""
+    kinds, gaps = (np.array([state[at] for state in automaton.states], np.int64) for at in (1, 2))
+    first, node, state = runs.T
+    by_window = times[first] + automaton.window if automaton.window else np.full(len(runs), END_OF_TIME)
+    by_gap = np.where(gaps[state] > 0, times[nodes[node, 0]] + gaps[state], END_OF_TIME)
+    return np.where(kinds[state] == NfaStateKind.LAST, END_OF_TIME, np.minimum(by_window, by_gap))
 
 
 @dataclass(frozen=True)

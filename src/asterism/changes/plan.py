@@ -17,6 +17,8 @@ from asterism.text.view import View
 CONTINUES, DROPPED = "continues", "dropped"
 MERGED = "merged"
 """The same as another partial match, without the events of stages that were removed."""
+ENDED = "ended"
+"""Over before the change, and only not removed yet."""
 
 
 class PlanPart(NamedTuple):
@@ -25,7 +27,7 @@ class PlanPart(NamedTuple):
     :ivar what: such as "partial matches"
     :ivar stage: that of the last event, for partial matches
     :ivar waits_for: the stage that it waited for
-    :ivar outcome: CONTINUES, DROPPED or MERGED
+    :ivar outcome: CONTINUES, DROPPED, MERGED or ENDED
     :ivar reason: why it is dropped, or how it continues
     """
 
@@ -63,7 +65,7 @@ class SavepointPlan(View):
 
     def rows(self) -> list[tuple[PlanPart, int]]:
         """The parts with their counts: first what is dropped."""
-        order = (DROPPED, MERGED, CONTINUES)
+        order = (DROPPED, ENDED, MERGED, CONTINUES)
         return sorted(self.counts.items(), key=lambda row: (order.index(row[0].outcome), row[0]))
 
     def check(self, *, allow_dropped: bool) -> None:

@@ -130,12 +130,13 @@ class TimeColumn:
             cut = pc.divide(count, of)
             count = pc.subtract(cut, pc.less(pc.subtract(count, pc.multiply(cut, of)), 0).cast(pa.int64()))
         first, last = self._range(each)
-        outside = pc.fill_null(pc.or_(pc.greater(count, last), pc.less(count, first)), False)
-        if pc.any(outside).as_py():
+        ends = pc.min_max(count)
+        if ends["min"].is_valid and (ends["min"].as_py() < first or ends["max"].as_py() > last):
             if not lenient:
                 raise InvalidEventError(
                     f'an event time in "{self.name}" is out of range', f"An event time must be {self._described}."
                 )
+            outside = pc.fill_null(pc.or_(pc.greater(count, last), pc.less(count, first)), False)
             count = pc.if_else(outside, None, count)
         return count if each <= 1 else pc.multiply(count, each)
 

@@ -34,6 +34,13 @@ _ROWS = 2**17
 """The number of rows of a batch."""
 _COMPRESSION = 8
 """How much larger a file is that was compressed, about."""
+_NO_LIMIT = 2**63 - 1
+_COMPARABLE = {
+    "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE",
+    *(f"{sign}{size}" for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT") for sign in ("", "U")),
+    *(f"TIMESTAMP{kind}" for kind in ("", "_S", "_MS", "_NS", " WITH TIME ZONE")),
+}  # fmt: skip
+"""The types of columns of DuckDB that are compared as those of Arrow."""
 Batches = Callable[[Sequence[str], SourceFilter | None], Iterable[pa.RecordBatch]]
 """Reads some of the columns: of all rows, or at least of those that a filter keeps."""
 
@@ -129,14 +136,32 @@ def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | No
         if isinstance(events, str | PathLike):
             return _files(Path(events), time)
         if kind == "duckdb._relation.DuckDBPyRelation" or kind.endswith("duckdb.DuckDBPyRelation"):
-            # No filter: DuckDB may move it below an expression of the relation, which then fails for other rows than before.
-            return events.limit(0).to_arrow_table().schema, lambda names, _: _of_relation(events, names)
+            return _relation(events)
         if kind.startswith("polars.lazyframe."):
             schema = events.head(0).collect().to_arrow().schema
             return schema, lambda names, only: _of_lazy_frame(events, names, only and only.sql(schema))
         if kind.startswith("pyarrow._dataset.") and hasattr(events, "scanner"):
             return events.schema, lambda names, _: events.scanner(columns=list(names), batch_size=_ROWS).to_batches()
     return None
+
+
+def _relation(relation: Any) -> tuple[pa.Schema, Batches]:
+    """A relation of DuckDB."""
+    schema = relation.limit(0).to_arrow_table().schema
+    # Others have values that DuckDB compares otherwise: a UUID, which is a string of Arrow, is compared with UUIDs only.
+    comparable = pa.schema(
+        [field for field, kind in zip(schema, relation.types, strict=True) if str(kind) in _COMPARABLE]
+    )
+
+    def read(names: Sequence[str], only: SourceFilter | None) -> Iterable[pa.RecordBatch]:
+        condition = only and only.sql(comparable, calls=True)
+        if condition is None:
+            return _of_relation(relation, names)
+        # The optimizer moves a filter below expressions of the relation, such as a CAST, which then fail for other rows than
+        # before. It cannot move it below a LIMIT.
+        return _of_relation(relation.limit(_NO_LIMIT).filter(condition), names)
+
+    return schema, read
 
 
 def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:

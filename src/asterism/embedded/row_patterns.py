@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.time import MILLISECONDS
+from asterism.columns.time import MILLISECONDS, TimeColumn
 from asterism.embedded.batches import check_table, only_of_schema, opened
 from asterism.embedded.events import events_of, is_schema
 from asterism.embedded.parts import Buckets, TablePart, Workers, buckets_of, divided_rows
+from asterism.embedded.source_filters import SourceFilter
 from asterism.embedded.tables import selected_columns, threads_of, write
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
 from asterism.live.live_options import LiveOptions
@@ -23,6 +24,7 @@ from asterism.operators.operator import EVENTS
 from asterism.operators.sink_functions import Sink
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.clause import Clause
+from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.operator import (
     LATE_ROWS,
     MATCHES,
@@ -127,13 +129,26 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         def matches(matcher: TableMatcher, part: TablePart) -> list[pa.Table]:
             return [*matcher.match(complete(part.read()[EVENTS], schema), now)]
 
-        rows = selected_columns(self.rows, names)
+        rows = selected_columns(self.rows, names, self._only())
         with (
             Workers(TableMatcher(self._checked), build, threads_of(alone=True)) as workers,
             closing(divided_rows(workers, {EVENTS: rows}, prepare, {EVENTS: stored}, self._buckets_of)) as divided,
         ):
             for tables in workers.map(matches, divided.parts()):
                 yield from tables
+
+    def _only(self) -> SourceFilter | None:
+        """The rows that matter, if all others can be left out: no expression of PARTITION BY and ORDER BY may fail for them."""
+        clause = self._checked
+        names = {number: clause.rows.plain_name(number) for number in (*clause.partition_by, *clause.order_by)}
+        ranges = None if None in names.values() else CurrentRow(clause).matter_ranges
+        if ranges is None:
+            return None
+        time = None
+        if clause.within is not None:  # which needs the time of each row
+            number = clause.order_by[0]
+            time = TimeColumn(names[number] or "", clause.rows.values.types[number], MILLISECONDS)
+        return SourceFilter(ranges, clause.rows.schema, time)
 
     def _buckets_of(self, rows: pa.Table) -> Buckets:
         keys = partition_keys(self._checked, rows)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.time import DAY, micros
 from asterism.embedded.batches import check_live, check_table, is_live, opened
-from asterism.embedded.tables import KEY_GROUPS, Outputs, run_key_groups, selected, threads_of, write
+from asterism.embedded.tables import KEY_GROUPS, Outputs, filter_of, run_key_groups, selected, threads_of, write
 from asterism.files.file_systems import is_path
 from asterism.live.live_input import MILLISECOND
 from asterism.live.live_options import LiveOptions
@@ -97,7 +97,9 @@ def run_rules(
     """The rows of all outputs of the rules of a store over a table."""
     first = [Arrival(PROCESSORS, prepared_set(processor_set.to_bytes())) for processor_set in store.retained()]
     threads = threads_of(alone=not operator.compiler.calls_python)
-    return run_key_groups(operator, selected(stream.df, operator), key_groups or KEY_GROUPS, first, threads=threads)
+    only = filter_of(operator.ranges_needed(), operator.schema, operator.time, operator.processing_time)
+    events = selected(stream.df, operator, only=only)
+    return run_key_groups(operator, events, key_groups or KEY_GROUPS, first, threads=threads)
 
 
 def backtest(

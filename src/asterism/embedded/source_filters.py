@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asterism.columns.time import TimeColumn
+from asterism.columns.time import FAR, TimeColumn
 from asterism.expressions.ranges import HIGHEST, Range, Ranges
 from asterism.expressions.types import INTEGERS, quoted_name
 from asterism.expressions.values import quoted
@@ -30,10 +30,11 @@ class SourceFilter(NamedTuple):
     schema: pa.Schema
     time: TimeColumn | None
 
-    def sql(self, source: pa.Schema) -> str | None:
+    def sql(self, source: pa.Schema, *, calls: bool = False) -> str | None:
         """A condition in the SQL of DuckDB and Polars; None: all rows have to be read.
 
         :param source: the columns with the types that they have in the source
+        :param calls: whether it may call functions of DuckDB, which find timestamps and dates that are out of range
         """
         alternatives = []
         if self.time is not None:
@@ -43,6 +44,9 @@ class SourceFilter(NamedTuple):
             if pa.types.is_integer(source.field(self.time.name).type):
                 first, last = self.time.range
                 alternatives.append(f"{quoted_name(self.time.name)} NOT BETWEEN {first} AND {last}")
+            elif calls:
+                micros = f"TRY(epoch_us({quoted_name(self.time.name)}))"  # NULL also if it is infinite
+                alternatives.append(f"coalesce({micros}, {-FAR - 1}) NOT BETWEEN {-FAR} AND {FAR}")
         for alternative in self.ranges:
             tests = [test for limits in alternative for test in self._tests(limits, source)]
             if not tests:

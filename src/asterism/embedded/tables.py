@@ -16,11 +16,12 @@ from asterism.arguments import expect
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.schemas import schema_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
 from asterism.embedded.parts import BUCKETS, BucketsOf, TablePart, Workers, buckets_of, chunks_of, divided_rows
 from asterism.embedded.source_filters import SourceFilter
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.ranges import Ranges
 from asterism.matching.operator import CepOperator
 from asterism.operators.key_group import ONE_KEY, KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, sorted_arrival, watermark_of_table
@@ -318,23 +319,28 @@ def write(schemas: Mapping[str, pa.Schema], run: Callable[[], Outputs], sinks: M
         sink(rows[output], 0)
 
 
-def selected(events: Any, operator: Operator, name: str = EVENTS) -> Any:
-    """The columns of events that an operator reads."""
-    return selected_columns(events, operator.inputs[name].schema.names)
+def selected(events: Any, operator: Operator, name: str = EVENTS, only: SourceFilter | None = None) -> Any:
+    """The columns of events that an operator reads, see :func:`selected_columns`."""
+    return selected_columns(events, operator.inputs[name].schema.names, only)
 
 
 def selected_for_pattern(events: Any, operator: CepOperator) -> Any:
     """:func:`selected`, without events that cannot matter if their source can leave them out."""
     ranges = None if operator.wants_late else operator.pattern.relevant_ranges
-    if ranges is None or not isinstance(events, LazyTable):
-        return selected(events, operator)
-    only = SourceFilter(ranges, operator.schema, None if operator.processing_time else operator.time)
-    return SelectedEvents(events, operator.inputs[EVENTS].schema.names, only)
+    return selected(events, operator, only=filter_of(ranges, operator.schema, operator.time, operator.processing_time))
 
 
-def selected_columns(events: Any, names: Sequence[str]) -> Any:
-    """Some columns of a table, or of :class:`~asterism.embedded.parts.LazyEvents`."""
-    return SelectedEvents(events, names) if isinstance(events, LazyTable) else events.select(names)
+def filter_of(ranges: Ranges | None, schema: pa.Schema, time: TimeColumn, processing_time: bool) -> SourceFilter | None:
+    """The filter that keeps the events in *ranges*; None: there is none."""
+    return None if ranges is None else SourceFilter(ranges, schema, None if processing_time else time)
+
+
+def selected_columns(events: Any, names: Sequence[str], only: SourceFilter | None = None) -> Any:
+    """Some columns of a table, or of :class:`~asterism.embedded.parts.LazyEvents`.
+
+    :param only: the rows that its source has to read, if it can leave out others
+    """
+    return SelectedEvents(events, names, only) if isinstance(events, LazyTable) else events.select(names)
 
 
 def _add(rows: _Parts, outputs: Mapping[str, pa.Table]) -> None:

@@ -345,6 +345,16 @@ class BoundPattern:
             return None
         return completion(self.nfa, self.evaluation, self.semantics)
 
+    @cached_property
+    def removed_within(self) -> int:
+        """How long after its window or gap a partial match may remain in the state if nobody is told that it timed out, in
+        microseconds: a quarter of the shortest of these times. 0: its end may complete a match. See docs/decisions/0173.
+        """
+        if self.semantics is Semantics.FLINK or any(state.kind is NfaStateKind.PENDING for state in self.nfa.states):
+            return 0
+        spans = map(micros, (self.nfa.window, *(state.gap for state in self.nfa.states)))
+        return min((span for span in spans if span > 0), default=0) // 4
+
     def sees(self, events: pa.Table) -> Mask:
         """A mask of the prepared events that are visible to the pattern."""
         if not self.relevant_only:

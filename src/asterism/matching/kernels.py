@@ -1485,17 +1485,63 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
 
 @compiled
 def take_rows(at: Any, rows: Any, order: Any) -> tuple[Any, Any]:
-    """The rows of the keys in *order*, and where those of each of them begin."""
+    """The rows of the keys in *order*, and where those of each of them begin. The key -1 has no rows."""
     new_at = np.zeros(len(order) + 1, np.int64)
     for place in range(len(order)):
-        new_at[place + 1] = new_at[place] + at[order[place] + 1] - at[order[place]]
+        key = order[place]
+        new_at[place + 1] = new_at[place] + (at[key + 1] - at[key] if key >= 0 else 0)
     new = np.empty((new_at[-1], rows.shape[1]), np.int64)
     for place in range(len(order)):
-        put = new_at[place]
-        for row in range(at[order[place]], at[order[place] + 1]):
-            new[put] = rows[row]
-            put += 1
+        if order[place] >= 0:
+            put = new_at[place]
+            for row in range(at[order[place]], at[order[place] + 1]):
+                for column in range(rows.shape[1]):
+                    new[put, column] = rows[row, column]
+                put += 1
     return new_at, new
+
+
+@entry
+def rows_of_keys(rows: KeyRows, order: Any) -> KeyRows:
+    """The rows of the keys in *order*, as :func:`take_rows`."""
+    run_at, run_rows = take_rows(rows.run_at, rows.run_rows, order)
+    waiting_at, waiting_rows = take_rows(rows.waiting_at, rows.waiting_rows, order)
+    timer_at, timer_rows = take_rows(rows.timer_at, rows.timer_rows, order)
+    return KeyRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
+
+
+@compiled
+def joined_offsets(key_at: Any, parts: Any) -> Any:
+    """The offsets of all parts, of each of which *parts* has its own, one after the other."""
+    at = np.zeros(key_at[-1] + 1, np.int64)
+    for part in range(len(key_at) - 1):
+        before = at[key_at[part]]
+        for key in range(key_at[part], key_at[part + 1]):
+            at[key + 1] = before + parts[key + part + 1]
+    return at
+
+
+@entry
+def join(event_at: Any, node_at: Any, key_at: Any, nodes: Any, rows: KeyRows) -> KeyRows:
+    """The rows of several parts, the inverse of :func:`divide`. Renumbers the rows and *nodes* in place.
+
+    :param event_at: where the events of each part begin in those of all parts, as *node_at* and *key_at*
+    :param rows: those of all parts, one after the other, with the offsets of each part
+    """
+    run_at, waiting_at = joined_offsets(key_at, rows.run_at), joined_offsets(key_at, rows.waiting_at)
+    for part in range(len(key_at) - 1):
+        event, node = event_at[part], node_at[part]
+        for number in range(node, node_at[part + 1]):
+            nodes[number, 0] += event
+            if nodes[number, 2] >= 0:
+                nodes[number, 2] += node
+        for at, some in ((run_at, rows.run_rows), (waiting_at, rows.waiting_rows)):
+            for row in range(at[key_at[part]], at[key_at[part + 1]]):
+                if some[row, 1] >= 0:
+                    some[row, 0] += event
+                    some[row, 1] += node
+    timer_at = joined_offsets(key_at, rows.timer_at)
+    return KeyRows(run_at, rows.run_rows, waiting_at, rows.waiting_rows, timer_at, rows.timer_rows)
 
 
 @entry

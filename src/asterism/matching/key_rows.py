@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import offsets_of
 
 
 class KeyRows(NamedTuple):
@@ -26,12 +23,6 @@ class KeyRows(NamedTuple):
 
     def of(self, keys: Ints) -> KeyRows:
         """The rows of *keys*, in this order; -1 denotes a key without rows."""
-        arrays: list[Ints] = []
-        for at, rows in self.pairs():
-            if not len(rows):
-                arrays += np.zeros(len(keys) + 1, np.int64), rows
-                continue
-            new_at = offsets_of(np.append(np.diff(at), 0)[keys])
-            first = np.append(at[:-1], 0)[keys]
-            arrays += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
-        return KeyRows(*arrays)
+        from asterism.matching import kernels
+
+        return kernels.rows_of_keys(self, keys)

@@ -101,6 +101,8 @@ class Step:
     """the rows of *keys* that are the keys of *page*"""
     deadlines: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """for each key of *page* its next deadline"""
+    latest_deadlines: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """for each key of *page* until when it may wait after its next deadline, because nobody would see a difference"""
 
     @property
     def last(self) -> bool:
@@ -203,10 +205,17 @@ class Matcher:
     """One or more patterns over events of one schema. Plain data, so that it can be sent to the workers.
 
     :param event_schema: the columns that pages keep of events; by default those that a single pattern needs
+    :param reporting: for each pattern, whether its timed-out partial matches are wanted; default: those of all
     """
 
-    def __init__(self, patterns: Sequence[BoundPattern], event_schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[BoundPattern],
+        event_schema: pa.Schema | None = None,
+        reporting: Sequence[bool] | None = None,
+    ) -> None:
         self.patterns = list(patterns)
+        self._reporting = np.array([True] * len(self.patterns) if reporting is None else reporting, np.bool_)
         self.event_schema = patterns[0].event_schema if event_schema is None else event_schema
         self.words = max(pattern.words for pattern in patterns)
         self._has_memory = any(pattern.has_memory for pattern in patterns)
@@ -220,6 +229,12 @@ class Matcher:
     def linked(self) -> Linked:
         """The automata of all patterns in shared tables."""
         return Linked(self.patterns, self.event_schema)
+
+    @cached_property
+    def _waits(self) -> Ints:
+        """For each pattern, how long after its end a partial match may be removed."""
+        pairs = zip(self.patterns, self._reporting.tolist(), strict=True)
+        return np.array([0 if reports else pattern.removed_within for pattern, reports in pairs], np.int64)
 
     def advance_one(self, page: Page, events: KeyedEvents, **options: Any) -> Iterator[Step]:
         """:meth:`advance` for a single pattern, whose failure is raised."""
@@ -279,6 +294,8 @@ class Matcher:
         keys = self._keys(events, begins)
         for made in _slices(tables, pooled, keys, page.nodes, rows, [*answers.values()], go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
+            if not self._reporting.all():
+                made = made.reporting(self._reporting[events.pattern])
             if failed.any():
                 if made.last:
                     numbers = np.flatnonzero(failed).tolist()
@@ -296,8 +313,11 @@ class Matcher:
             rows, nodes = memory.stored(rows, nodes)
         alive = np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0)
         live = np.flatnonzero(alive & events.kept)
-        left = self._page(events.keys.take(pa.array(live)), rows.of(live), nodes, pool)
-        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, made.deadlines[live])
+        left_rows, deadlines = rows.of(live), made.deadlines[live]
+        waits = np.where(np.diff(left_rows.waiting_at) > 0, 0, self._waits[events.pattern[live]])
+        latest = np.minimum(deadlines, END_OF_TIME - waits) + waits
+        left = self._page(events.keys.take(pa.array(live)), left_rows, nodes, pool)
+        yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, deadlines, latest)
 
     def _keys(self, events: KeyedEvents, begins: Ints) -> Keys:
         from asterism.matching import kernels
@@ -411,6 +431,10 @@ class _Slice:
     failures: Ints
     deadlines: Ints
     last: bool
+
+    def reporting(self, wanted: Mask) -> _Slice:
+        """Without the timed-out partial matches of keys that are not *wanted*."""
+        return replace(self, lost=self.lost[wanted[self.lost[:, 0]]])
 
     def portions(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[MatchColumns, MatchColumns, bool]]:
         """Matches and timed-out partial matches, in portions of about SLICE; the third item says whether it is the last."""

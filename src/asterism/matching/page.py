@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +38,8 @@ class Page:
     positions: Ints
     nodes: Ints
     rows: KeyRows
-    table_bytes: int | None = None
-    """About the bytes of *keys* and *events*, if they are known."""
+    size: int | None = None
+    """About its bytes in memory, if they are known."""
 
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
@@ -52,21 +52,24 @@ class Page:
         """The keys of all *pages*, which are distinct, in this order."""
         if len(pages) == 1:
             return pages[0]
-        n_events, n_nodes = [len(page.times) for page in pages], [len(page.nodes) for page in pages]
-        nodes = _shifted([page.nodes for page in pages], {0: n_events, 2: n_nodes})
-        rows: list[Ints] = []
-        for number, pairs in enumerate(zip(*(page.rows.pairs() for page in pages), strict=True)):
-            rows.append(offsets_of(np.concatenate([at[1:] - at[:-1] for at, _ in pairs])))
-            arrays = [rows_of_page for _, rows_of_page in pairs]
-            is_timer = number == _TIMERS
-            rows.append(np.concatenate(arrays) if is_timer else _shifted(arrays, {0: n_events, 1: n_nodes}, of=1))
+        from asterism.matching import kernels
+
+        nodes = np.concatenate([page.nodes for page in pages])
+        rows = KeyRows(*map(np.concatenate, zip(*(page.rows for page in pages), strict=True)))
+        event_at, node_at, key_at = (
+            offsets_of(counts)
+            for counts in zip(
+                *((len(page.times), len(page.nodes), len(page.rows[0]) - 1) for page in pages), strict=True
+            )
+        )
         return cls(
-            pa.concat_tables([page.keys for page in pages]),
+            # A table of many chunks takes long.
+            pa.concat_tables([page.keys for page in pages]).combine_chunks(),
             pa.concat_tables([page.events for page in pages]),
             np.concatenate([page.times for page in pages]),
             np.concatenate([page.positions for page in pages]),
             nodes,
-            KeyRows(*rows),
+            kernels.join(event_at, node_at, key_at, nodes, rows),
         )
 
     def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
@@ -83,24 +86,24 @@ class Page:
             table.take(pa.array(numbers)).combine_chunks()
             for table, numbers in ((self.keys, order), (self.events, kept))
         )
+        times, positions = self.times[kept], self.positions[kept]
+        of_keys = [_Divided.of(at, some, ends) for at, some in rows.pairs()]
         # Arrow takes long to find the bytes of a slice.
         row_bytes = (keys.nbytes + events.nbytes) / max(1, len(order) + len(kept))
-        times, positions, pairs = self.times[kept], self.positions[kept], list(rows.pairs())
+        n_keys, n_events, n_nodes = np.diff(ends), np.diff(event_at), np.diff(node_at)
+        sizes = row_bytes * (n_keys + n_events) + 8 * (2 * n_events + 3 * n_nodes + sum(each.sizes for each in of_keys))
         bounds = (itertools.pairwise(at.tolist()) for at in (ends, node_at, event_at))
-        for (key, last_key), (node, last_node), (event, last_event) in zip(*bounds, strict=True):
-            of_part = [
-                array
-                for at, some in pairs
-                for array in (at[key : last_key + 1] - at[key], some[at[key] : at[last_key]])
-            ]
+        for part, ((key, last_key), (node, last_node), (event, last_event), size) in enumerate(
+            zip(*bounds, sizes.astype(np.int64).tolist(), strict=True)
+        ):
             yield Page(
                 keys.slice(key, last_key - key),
                 events.slice(event, last_event - event),
                 times[event:last_event],
                 positions[event:last_event],
                 nodes[node:last_node],
-                KeyRows(*of_part),
-                round(row_bytes * (last_key - key + last_event - event)),
+                KeyRows(*(array for each in of_keys for array in each.part(part))),
+                size,
             )
 
     def of(self, keys: Ints) -> Page:
@@ -115,9 +118,10 @@ class Page:
     @property
     def nbytes(self) -> int:
         """About the bytes of its arrays and columns."""
+        if self.size is not None:
+            return self.size
         arrays = (self.times, self.positions, self.nodes, *self.rows)
-        of_tables = self.keys.nbytes + self.events.nbytes if self.table_bytes is None else self.table_bytes
-        return int(of_tables + sum(array.nbytes for array in arrays))
+        return int(self.keys.nbytes + self.events.nbytes + sum(array.nbytes for array in arrays))
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
@@ -169,20 +173,34 @@ _ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [
 NO_EVENT = 2**62
 """Replaces the first event of a start state; the same number as in the kernels, which are loaded only to be run."""
 _NARROW_NO_EVENT = 2**31 - 1
-_TIMERS = 2
-"""The index of the timers in :meth:`KeyRows.pairs`."""
 
 
-def _shifted(arrays: Sequence[Ints], columns: Mapping[int, Sequence[int]], of: int | None = None) -> Ints:
-    """All *arrays* in one. The numbers in *columns*, which refer to items of the given counts per array, become numbers of
-    those items in all arrays together.
+class _Divided(NamedTuple):
+    """The rows of one kind of keys, in parts.
 
-    :param of: only in rows where this column is not negative; otherwise negative numbers do not change
+    :ivar at: the offsets of the keys of each part, from 0 on, one part after the other
+    :ivar begins: where those of each part begin, followed by their end
+    :ivar row_begins: where the rows of each part begin, followed by their end
     """
-    joined = np.concatenate(arrays)
-    sizes = [len(array) for array in arrays]
-    for column, counts in columns.items():
-        shift = np.repeat(offsets_of(counts)[:-1], sizes)
-        refers = joined[:, column if of is None else of] >= 0
-        joined[refers, column] += shift[refers]
-    return joined
+
+    at: Ints
+    begins: list[int]
+    rows: Ints
+    row_begins: list[int]
+    sizes: Ints
+
+    @classmethod
+    def of(cls, at: Ints, rows: Ints, ends: Ints) -> _Divided:
+        """:param ends: where the keys of each part end, which begins with 0"""
+        first, count = at[ends], np.arange(len(ends))
+        begins = ends + count
+        of_key = np.arange(begins[-1]) - np.repeat(count[:-1], np.diff(begins))
+        offsets = at[of_key] - np.repeat(first[:-1], np.diff(begins))
+        sizes = np.diff(begins) + rows.shape[1] * np.diff(first)
+        return cls(offsets, begins.tolist(), rows, first.tolist(), sizes)
+
+    def part(self, number: int) -> tuple[Ints, Ints]:
+        """The offsets and the rows of a part."""
+        begins, row_begins = self.begins, self.row_begins
+        offsets = self.at[begins[number] : begins[number + 1]]
+        return offsets, self.rows[row_begins[number] : row_begins[number + 1]]

@@ -27,6 +27,7 @@ from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import COLUMN, columns_of, plain_column
 from asterism.expressions.parsing import conjuncts, sql_of
+from asterism.expressions.ranges import Ranges
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, Edge, RowAutomaton
@@ -259,6 +260,27 @@ class CurrentRow:
             terms.append(_any(taken))
         text = sql_of(exp.not_(_all(terms)))
         return text if len(text) <= MAX_SQL else None
+
+    @cached_property
+    def matter_ranges(self) -> Ranges | None:
+        """Alternatives, of which one holds for every row that is not neutral, over the columns of the input; None: other rows may
+        matter, too.
+        """
+        # A row that is not neutral may begin a match, or one of the loops does not take it. It then satisfies another variable,
+        # unless the loop has a condition of its own.
+        variables = set(self._starts)
+        for ways in self._loops:
+            way = next((way for way in ways if not self._of(way.taken).certain), None)
+            if way is None:
+                return None
+            variables |= way.others
+        known = [self._ranges_of(name) for name in sorted(variables)] if self._loops else [None]
+        return None if None in known else tuple(dict.fromkeys(each for ranges in known for each in ranges or ()))
+
+    def _ranges_of(self, name: str) -> Ranges | None:
+        """Alternatives, of which one holds where the condition of a variable may hold."""
+        indexed = (self._expressions.indexable[bit] for bit in self._of(name).possible)
+        return min((known.ranges for known in indexed if known is not None), key=len, default=None)
 
     def _possible_sql(self, name: str) -> exp.Expr:
         return _all([self._bit_sql(bit) for bit in self._of(name).possible])

@@ -86,6 +86,11 @@ class Pages:
         """Whether all pages that exist were read."""
         self._before = count
 
+    @property
+    def is_one(self) -> bool:
+        """Whether all keys are written into one page."""
+        return self._count == 1
+
     def of_keys(self, keys: pa.Table) -> Ints:
         """The indexes in :attr:`stored` of the pages of *keys*, which are in pages that were read."""
         return np.searchsorted(self._numbers, pages_of(keys, self._before))

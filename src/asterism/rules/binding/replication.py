@@ -30,7 +30,7 @@ from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.ranges import Ranges
+from asterism.expressions.ranges import MAX_ALTERNATIVES, Alternative, Ranges
 from asterism.matching.binding import python_mask
 from asterism.patterns.conditions import PythonCondition
 from asterism.rules.binding.binding import (
@@ -147,6 +147,31 @@ def copies_of(
 def selectors_of_rules(processors: Sequence[BoundProcessor]) -> Mapping[int, Selector]:
     """The selectors of processors by their numbers. The most recent ones are cached for the lifetime of the process."""
     return _SELECTORS.of(processors, lambda: {bound.number: bound.selector for bound in processors})
+
+
+def ranges_needed(processors: Sequence[BoundProcessor]) -> Ranges | None:
+    """Alternatives, of which one holds for every event that some processor requires; None: other events may be required, too, a
+    condition may fail, or there would be more than MAX_ALTERNATIVES.
+    """
+    needed: dict[Alternative, None] = {}
+    for bound in processors:
+        if bound.needs_all or None in bound.ranges:
+            return None
+        needed.update(dict.fromkeys(each for ranges in bound.ranges for each in ranges or ()))
+    if len(needed) <= MAX_ALTERNATIVES:
+        return tuple(needed)
+    # Of thousands of conditions, one column may tell most of the events that matter: that with the fewest values.
+    of_columns: dict[tuple[int, bool], dict[Alternative, None]] = {}
+    for alternative in needed:
+        for limits in alternative:
+            of_columns.setdefault(limits[:2], {})[(limits,)] = None
+    in_all = [
+        ranges
+        for column, ranges in of_columns.items()
+        if len(ranges) <= MAX_ALTERNATIVES
+        and all(any(limits[:2] == column for limits in alternative) for alternative in needed)
+    ]
+    return tuple(min(in_all, key=len)) if in_all else None
 
 
 def _in_order(selectors: Mapping[int, Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:

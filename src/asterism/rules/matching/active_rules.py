@@ -17,6 +17,7 @@ from asterism.rules.binding.binding import BoundPatternProcessor, ProcessorCompi
 from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.selections import Selections
 from asterism.rules.sets.kill_list import is_named
+from asterism.rules.sets.rule_counts import metric
 from asterism.rules.sets.sets import MAX_SETS, Entries, ProcessorSet, can_end, rarely_collected
 
 
@@ -38,12 +39,20 @@ class ActiveRules:
         self.selections = Selections.of(self.patterns) if self.patterns else None
         self.spans = self.with_pattern.spans
         self._numbers = {entry.name: number for number, entry in enumerate(self.with_pattern)}
+        self._metrics: dict[tuple[str, bool], list[str]] = {}
         self._texts = [json.dumps(entry.name, ensure_ascii=False) for entry in self.with_pattern]
 
     @classmethod
     def of(cls, entries: Entries, compiler: ProcessorCompiler) -> ActiveRules:
         """The active rules for these entries. The most recent ones are cached for the lifetime of the process."""
         return _IN_FORCE.of([entries], lambda: cls(entries, compiler), compiler.definition)
+
+    def metrics(self, what: str, *, of_clauses: bool = False) -> Sequence[str]:
+        """The names of :func:`~asterism.rules.sets.rule_counts.metric` of :attr:`with_pattern`, or of :attr:`with_clause`."""
+        if (what, of_clauses) not in self._metrics:
+            entries = self.with_clause if of_clauses else self.with_pattern
+            self._metrics[what, of_clauses] = [metric(what, entry.name) for entry in entries]
+        return self._metrics[what, of_clauses]
 
     def names_of(self, numbers: Ints) -> bytes:
         """The names of some entries of :attr:`with_pattern`, in the form in which a page begins."""

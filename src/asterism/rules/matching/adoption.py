@@ -122,7 +122,7 @@ class Adoption:
         if self.change is None:
             part = PlanPart(PARTIAL, "", "", DROPPED, self.reason)
             return names, rest, +Counter({part: int(partial_matches_of(adopted).sum())})
-        changed, _, _, counts = self.change.page(adopted)
+        changed, _, _, counts = self.change.page(adopted, passed=self.passed)
         number = pa.array(np.full(changed.keys.num_rows, len(names), np.int32))
         changed = replace(changed, keys=changed.keys.set_column(0, ENTRY, number))
         return [*names, self.new], Page.concat([rest, changed]), counts

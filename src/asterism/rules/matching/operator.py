@@ -28,11 +28,13 @@ from asterism.caches import IdentityCache
 from asterism.changes.partial_matches import PARTIAL
 from asterism.changes.plan import CONTINUES, DROPPED, Counts
 from asterism.columns.arrays import Ints, Mask, cast_to
+from asterism.columns.groups import offsets_of
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
+from asterism.expressions.ranges import Ranges
 from asterism.expressions.routines.user_functions import UserFunctions
 from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import event_times
@@ -71,6 +73,7 @@ from asterism.rules.binding.replication import (
     copies_schema,
     failure_of,
     flattened,
+    ranges_needed,
     selectors_of_rules,
     stored_columns,
     to_evaluate_again,
@@ -431,6 +434,13 @@ class DynamicCepOperator(KeyGroupOperator):
             full, times, bound, self.compiler, versions, self.source.read_lookup, kept=kept, selectors=selectors
         )
 
+    def ranges_needed(self) -> Ranges | None:
+        """See :func:`~asterism.rules.binding.replication.ranges_needed`, of all events of a table."""
+        if not self.processing_time and self.options.waiting_time != 0:
+            return None
+        retained = self.source.retained()
+        return ranges_needed(self._bound(self._named(retained)[0], retained))
+
     def _named(self, retained: Sequence[ProcessorSet]) -> tuple[tuple[PatternProcessor, ...], bool]:
         """The processors of sets without those that are left out, and whether all are in force at any event time."""
         killed = [{*each.killed, *self._left_out(each.version)} for each in retained]
@@ -707,7 +717,7 @@ class DynamicCepOperator(KeyGroupOperator):
             fates = dict[RuleName, Counts]()
             joined(pages, in_force, stored_columns(self.compiler.schema), call.adoptions, fates)
             _count_adopted(call, call.adoptions, fates)
-        states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
+        states, others = yield from self._match_clauses(call, in_force, copies, suppressions, horizon)
         call.adoptions = []
         call.disable(failed | others)
         call.pass_time(horizon)
@@ -724,9 +734,10 @@ class DynamicCepOperator(KeyGroupOperator):
             if not remaining.page.keys.num_rows:
                 yield page_to(in_force, remaining.page), first, END_OF_TIME
                 return
-            for rows, page in zip(parts, remaining.page.divided(parts), strict=True):
+            deadlines = remaining.deadlines_of(parts, exact=pages.is_one)
+            for deadline, page in zip(deadlines, remaining.page.divided(parts), strict=True):
                 value = DecodedRulePage(in_force, page) if pages.keeps else page_to(in_force, page)
-                yield value, min(first, int(remaining.deadlines[rows].min())), END_OF_TIME
+                yield value, min(first, deadline), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
@@ -834,7 +845,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 group.metrics[SUPPRESSED] += emission.suppressed
             assert isinstance(step, Step)
             assert step.page is not None
-            remaining = _Remaining(step.page, step.deadlines)
+            remaining = _Remaining(step.page, step.deadlines, step.latest_deadlines)
             while pages.has_all and (size := remaining.size_beyond(MAX_STATE, in_force)):
                 failure = _too_much_state(bound, remaining.page, size, horizon)
                 self._note(bound, failures, [failure])
@@ -842,8 +853,8 @@ class DynamicCepOperator(KeyGroupOperator):
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
         _count_adopted(group, adoptions, fates)
-        _count_partial_matches(group, entries, page, remaining.page, failures)
-        _count_events(group, entries, events)
+        _count_partial_matches(group, in_force, page, remaining.page, failures)
+        _count_events(group, in_force.metrics(rule_counts.EVENTS), events)
         return pages, remaining, {entries[number].name for number in failures}
 
     def _emit_steps(
@@ -866,10 +877,10 @@ class DynamicCepOperator(KeyGroupOperator):
         return last
 
     def _match_clauses(
-        self, call: _RuleGroup, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
+        self, call: _RuleGroup, in_force: ActiveRules, copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """:returns: the remaining states, and the names of the processors that failed"""
-        had_some = bool(call.of_pages.with_clause)
+        entries, had_some = in_force.with_clause, bool(call.of_pages.with_clause)
         if not entries and not had_some:
             return [], set()
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
@@ -905,7 +916,7 @@ class DynamicCepOperator(KeyGroupOperator):
             change = waiting.get(entry.name, 0) - (0 if known is None else known.waiting)
             if change:
                 call.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
-        _count_events(call, entries, searched)
+        _count_events(call, in_force.metrics(rule_counts.EVENTS, of_clauses=True), searched)
         if states or had_some:
             call.store.write_page(CLAUSES_PAGE, clauses_to(states) if states else None)
         return states, set(failures)
@@ -1055,14 +1066,18 @@ class DynamicCepOperator(KeyGroupOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Remaining:
-    """The partial matches that remain after a call, and for each key the next time at which it must be processed."""
+    """The partial matches that remain after a call.
+
+    :ivar deadlines, latest_deadlines: for each key, see :class:`~asterism.matching.matcher.Step`
+    """
 
     page: Page
     deadlines: Ints
+    latest_deadlines: Ints
 
     @classmethod
     def nothing(cls, events: pa.Schema) -> _Remaining:
-        return cls(Page.empty(KEYS, events), np.empty(0, np.int64))
+        return cls(Page.empty(KEYS, events), np.empty(0, np.int64), np.empty(0, np.int64))
 
     def size_beyond(self, limit: int, in_force: ActiveRules) -> int:
         """The size of a page with all partial matches, if it is more than *limit*; otherwise 0."""
@@ -1073,9 +1088,21 @@ class _Remaining:
         size = len(page_to(in_force, page))
         return size if size > limit else 0
 
+    def deadlines_of(self, parts: Sequence[Ints], *, exact: bool) -> list[int]:
+        """When each of *parts* of the keys must be processed.
+
+        :param exact: otherwise, partial matches that have ended may remain for a while: see docs/decisions/0173
+        """
+        if not parts:
+            return []
+        deadlines = self.deadlines if exact else self.latest_deadlines
+        begins = offsets_of([len(part) for part in parts])[:-1]  # no part is empty
+        first: list[int] = np.minimum.reduceat(deadlines[np.concatenate(parts)], begins).tolist()
+        return first
+
     def without(self, entry: int) -> _Remaining:
         kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
-        return _Remaining(self.page.of(kept), self.deadlines[kept])
+        return _Remaining(self.page.of(kept), self.deadlines[kept], self.latest_deadlines[kept])
 
 
 def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
@@ -1085,18 +1112,24 @@ def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
 
 def _of_entries(page: Page, least: int = 1) -> Ints:
     """The number of partial matches of each processor, of at least so many processors."""
-    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.rows.run_at))
-    return np.bincount(entries[(page.rows.run_rows[:, 1] >= 0) & (page.rows.run_rows[:, 2] >= 0)], minlength=least)
+    begun = (page.rows.run_rows[:, 1] >= 0) & (page.rows.run_rows[:, 2] >= 0)
+    of_keys = np.diff(offsets_of(begun)[page.rows.run_at])
+    return np.bincount(page.keys.column(ENTRY).to_numpy(), of_keys, minlength=least).astype(np.int64)
 
 
 def _count_partial_matches(
-    group: Group, entries: Sequence[Entry], before: Page, after: Page, failed: Collection[int]
+    group: Group, in_force: ActiveRules, before: Page, after: Page, failed: Collection[int]
 ) -> None:
-    new = _of_entries(after, len(entries))
+    new = _of_entries(after, len(in_force.patterns))
     new[[*failed]] = 0
-    changes = new - _of_entries(before, len(entries))
-    for number in np.flatnonzero(changes).tolist():
-        group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+    changes = new - _of_entries(before, len(in_force.patterns))
+    _count(group, in_force.metrics(rule_counts.PARTIAL_MATCHES), np.flatnonzero(changes), changes)
+
+
+def _count(group: Group, names: Sequence[str], which: Ints, counts: Ints) -> None:
+    """Add some of the *counts* of processors to the metrics with these *names*."""
+    for number, count in zip(which.tolist(), counts[which].tolist(), strict=True):
+        group.metrics[names[number]] += count
 
 
 def _adopt_searches(call: _RuleGroup, states: dict[RuleName, ClauseState]) -> None:
@@ -1135,12 +1168,11 @@ def _count_adopted(group: Group, adoptions: Sequence[Adoption], fates: Mapping[R
                 group.metrics[name] += count
 
 
-def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
+def _count_events(group: Group, names: Sequence[str], events: Ints) -> None:
     counted = np.flatnonzero(events)
     if len(counted) > rule_counts.MAX_WITH_EVENTS:
         counted = counted[np.argsort(-events[counted], kind="stable")[: rule_counts.MAX_WITH_EVENTS]]
-    for number in counted.tolist():
-        group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
+    _count(group, names, counted, events)
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:

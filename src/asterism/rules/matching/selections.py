@@ -27,7 +27,7 @@ from asterism.errors import LimitExceededError, MalformedPatternError
 from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding.binding import BoundPatternProcessor
+from asterism.rules.binding.binding import TIMED_OUT, BoundPatternProcessor
 from asterism.rules.binding.replication import SELECTOR, SINCE, RuleConditions, stored_columns
 from asterism.rules.sets.sets import Span
 
@@ -53,7 +53,8 @@ class Selections:
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
         schema = bound[0].pattern.scope.schema
         self.event_schema = stored_columns(schema)
-        self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema)
+        reporting = [TIMED_OUT in rule.outputs for rule in bound]
+        self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema, reporting)
         self._selectors = {number: _OfSelector.of(bound, number) for number in {rule.number for rule in bound}}
 
     @classmethod
@@ -106,7 +107,9 @@ class Selections:
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
         known = _places(state_keys, seen.keys)
-        others = np.setdiff1d(np.arange(len(state_keys)), known)
+        is_other = np.ones(len(state_keys), np.bool_)
+        is_other[known[known >= 0]] = False
+        others = np.flatnonzero(is_other)
         keys = np.concatenate([seen.keys, state_keys[others]])
         entry_of_key, code_of_key = keys // n_codes, keys % n_codes
         return KeyedEvents(
