@@ -64,7 +64,8 @@ def hash_keys(keys: pa.Table) -> npt.NDArray[np.uint64]:
     for column in keys.columns:
         array = one_chunk(column)
         values = mixed(_hash_of(array) + _BASIS)
-        values[array.is_null().to_numpy(zero_copy_only=False)] = _PRIME
+        if array.null_count:
+            values[array.is_null().to_numpy(zero_copy_only=False)] = _PRIME
         hashes = mixed(hashes * _PRIME ^ values)
     return hashes
 
@@ -78,4 +79,4 @@ def _hash_of(array: pa.Array) -> npt.NDArray[np.uint64]:
         return np.where(np.isnan(values), np.nan, values).view(np.uint64)  # one of the many bit patterns of NaN
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind)):
         array = pa.array([str(value) for value in array.to_pylist()], pa.string())
-    return hash_strings(array.fill_null(b"" if pa.types.is_binary(kind) else ""))
+    return hash_strings(array.fill_null(b"" if pa.types.is_binary(kind) else "") if array.null_count else array)

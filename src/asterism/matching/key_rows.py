@@ -20,9 +20,3 @@ class KeyRows(NamedTuple):
 
     def pairs(self) -> Iterator[tuple[Ints, Ints]]:
         return zip(self[::2], self[1::2], strict=True)
-
-    def of(self, keys: Ints) -> KeyRows:
-        """The rows of *keys*, in this order; -1 denotes a key without rows."""
-        from asterism.matching import kernels
-
-        return kernels.rows_of_keys(self, keys)

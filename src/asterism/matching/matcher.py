@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import (
+    distinct,
     first_rows,
     group_codes,
     narrow,
@@ -269,7 +270,7 @@ class Matcher:
         pool = _Pool.of(page, events, self.event_schema.names)
         times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
-        rows = page.rows.of(events.stored)
+        rows = kernels.rows_of_keys(page.rows, events.stored)
         begins = n_stored + events.begins
         memory = None
         if self._has_memory:
@@ -290,12 +291,10 @@ class Matcher:
             tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointer, op)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
-        pooled = kernels.Events(times, bits, values)
-        keys = self._keys(events, begins)
+        pooled, keys = kernels.Events(times, bits, values), self._keys(events, begins)
         for made in _slices(tables, pooled, keys, page.nodes, rows, [*answers.values()], go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
-            if not self._reporting.all():
-                made = made.reporting(self._reporting[events.pattern])
+            made = made.reporting(self._reporting[events.pattern])
             if failed.any():
                 if made.last:
                     numbers = np.flatnonzero(failed).tolist()
@@ -313,11 +312,16 @@ class Matcher:
             rows, nodes = memory.stored(rows, nodes)
         alive = np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0)
         live = np.flatnonzero(alive & events.kept)
-        left_rows, deadlines = rows.of(live), made.deadlines[live]
-        waits = np.where(np.diff(left_rows.waiting_at) > 0, 0, self._waits[events.pattern[live]])
-        latest = np.minimum(deadlines, END_OF_TIME - waits) + waits
-        left = self._page(events.keys.take(pa.array(live)), left_rows, nodes, pool)
+        rows, deadlines = kernels.rows_of_keys(rows, live), made.deadlines[live]
+        latest = self._latest(deadlines, events.pattern[live], rows)
+        left = self._page(events.keys.take(pa.array(live)), rows, nodes, pool)
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, deadlines, latest)
+
+    def _latest(self, deadlines: Ints, patterns: Ints, rows: KeyRows) -> Ints:
+        """For each key until when it may wait; one with a match that a skip strategy holds back must not."""
+        waits = np.where(np.diff(rows.waiting_at) > 0, 0, self._waits[patterns])
+        latest: Ints = np.minimum(deadlines, END_OF_TIME - waits) + waits
+        return latest
 
     def _keys(self, events: KeyedEvents, begins: Ints) -> Keys:
         from asterism.matching import kernels
@@ -348,7 +352,7 @@ class Matcher:
         if len(self.patterns) > 1 and len(kept):
             # Two patterns may have kept the same event, with different positions among the events visible to them.
             room = int(positions.max()) + 1
-            pairs, place = np.unique(kept_rows * room + positions, return_inverse=True)
+            pairs, place = distinct(kept_rows * room + positions, room * len(pool.times))
             kept_rows, positions = pairs // room, pairs % room
             # Rows are in the order of arrival, and the kernel compares partial matches by the numbers of their first events.
             order = np.argsort(pool.times[kept_rows], kind="stable")
@@ -434,7 +438,7 @@ class _Slice:
 
     def reporting(self, wanted: Mask) -> _Slice:
         """Without the timed-out partial matches of keys that are not *wanted*."""
-        return replace(self, lost=self.lost[wanted[self.lost[:, 0]]])
+        return self if wanted.all() else replace(self, lost=self.lost[wanted[self.lost[:, 0]]])
 
     def portions(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[MatchColumns, MatchColumns, bool]]:
         """Matches and timed-out partial matches, in portions of about SLICE; the third item says whether it is the last."""

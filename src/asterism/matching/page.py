@@ -110,7 +110,7 @@ class Page:
         """A page of some of the *keys*."""
         from asterism.matching import kernels
 
-        rows = self.rows.of(keys)
+        rows = kernels.rows_of_keys(self.rows, keys)
         nodes, kept = kernels.compact(len(self.times), self.nodes, len(self.nodes), rows.run_rows, rows.waiting_rows)
         events = self.events.take(pa.array(kept))
         return Page(self.keys.take(pa.array(keys)), events, self.times[kept], self.positions[kept], nodes, rows)

@@ -166,12 +166,12 @@ def ranges_needed(processors: Sequence[BoundProcessor]) -> Ranges | None:
         for limits in alternative:
             of_columns.setdefault(limits[:2], {})[(limits,)] = None
     in_all = [
-        ranges
+        tuple(ranges)
         for column, ranges in of_columns.items()
         if len(ranges) <= MAX_ALTERNATIVES
         and all(any(limits[:2] == column for limits in alternative) for alternative in needed)
     ]
-    return tuple(min(in_all, key=len)) if in_all else None
+    return min(in_all, key=len, default=None)
 
 
 def _in_order(selectors: Mapping[int, Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
 from asterism.columns.failures import failure_of, first_failure
-from asterism.columns.ids import seed_of
+from asterism.columns.groups import offsets_of
+from asterism.columns.ids import Numbers, seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn, to_datetime
 from asterism.matching.matcher import MatchColumns, Step
@@ -30,7 +32,7 @@ from asterism.rules.binding.binding import (
 )
 from asterism.rules.binding.function_rows import FunctionRows
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.matching.selections import ENTRY, RuleFailure
+from asterism.rules.matching.selections import ENTRY, MAX_SETS, RuleFailure
 from asterism.rules.matching.suppression import Emission, some_of
 
 MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
@@ -122,8 +124,7 @@ class RuleResults:
         failed: list[RuleFailure] = []
         emitted_matches, suppressed = emission.matches_of(step)
         for name, matches, numbers in ((MATCHES, emitted_matches, suppressed), (TIMED_OUT, step.timeouts, None)):
-            rules, number = _rules_of(bound, step, matches)
-            of_shadow = np.array([rule.processor.shadow for rule in rules], np.bool_)[number]
+            of_shadow = _RuleColumns.of(bound).shadows[_rules_of(step, matches)]
             for output, is_selected in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
                 if not is_selected.any():
                     continue
@@ -151,7 +152,7 @@ class RuleResults:
         only_try: bool,
     ) -> tuple[OutputRows, list[RuleFailure]]:
         """:param suppressed: for each match, the number of those suppressed before it"""
-        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
+        entries = _rules_of(step, matches)
         parts: list[pa.Table] = []
         emitted: list[Emitted] = []
         failed: list[RuleFailure] = []
@@ -228,19 +229,16 @@ class RuleResults:
         computed: Mapping[str, pa.Array],
     ) -> pa.Table:
         schema = self.schemas[name]
-        rules, number = _rules_of(bound, step, matches)
-        used, place = np.unique(matches.key, return_inverse=True)
-        keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
-        seeds = np.array([rule.outputs[name].id_seed if name in rule.outputs else seed_of() for rule in rules])
+        rules, number = _RuleColumns.of(bound), _rules_of(step, matches)
+        taken = pa.array(number)
         columns = [
-            pa.array([rule.processor.id for rule in rules], pa.string()).take(pa.array(number)),
-            pa.array([rule.processor.version for rule in rules], pa.int64()).take(pa.array(number)),
-            keys.take(pa.array(place)),
+            rules.ids.take(taken),
+            rules.versions.take(taken),
+            _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(matches.key)))),
             *times_of(self.time, step, matches),
-            match_ids(step, matches, [KEY], seeds[number], with_stages=not self.compiler.ids_by_events),
+            match_ids(step, matches, [KEY], rules.seeds[name][number], with_stages=not self.compiler.ids_by_events),
         ]
-        labels = _labels_of([rule.processor for rule in rules])
-        computed = {**computed, "labels": labels.take(pa.array(number))}
+        computed = {**computed, "labels": rules.labels.take(taken)}
         columns += [
             computed.get(field.name, pa.nulls(len(matches), field.type)) for field in list(schema)[len(columns) :]
         ]
@@ -248,13 +246,10 @@ class RuleResults:
 
     def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, matches: MatchColumns) -> pa.Array:
         """The default output: for each match its events in order of acceptance, each with the name of its stage."""
-        rules, number = _rules_of(bound, step, matches)
-        names = [rule.pattern.nfa.stages for rule in rules]
-        begins = np.cumsum([0, *(len(stages) for stages in names)])
-        stages = np.repeat(begins[number], np.diff(matches.offsets)) + matches.stages
+        rules = _RuleColumns.of(bound)
+        stages = np.repeat(rules.stages_at[_rules_of(step, matches)], np.diff(matches.offsets)) + matches.stages
         events = events_of(step, self.schema).take(pa.array(matches.events))
-        stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
-        pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
+        pairs = pa.StructArray.from_arrays([rules.stages.take(pa.array(stages)), events], names=["stage", "event"])
         lists = pa.ListArray.from_arrays(pa.array(matches.offsets.astype(np.int32)), pairs)
         return cast_to(lists, self.schemas[MATCHES].field("events").type)
 
@@ -278,12 +273,47 @@ class RuleResults:
         return FunctionRows.from_answer(function, made, answer, _as_objects), emitted
 
 
-def _rules_of(
-    bound: Sequence[BoundPatternProcessor], step: Step, matches: MatchColumns
-) -> tuple[list[BoundPatternProcessor], Ints]:
-    """The rules that have matches, and for each match the index of its rule among them."""
-    numbers, number = np.unique(step.keys.column(ENTRY).to_numpy()[matches.key], return_inverse=True)
-    return [bound[each] for each in numbers.tolist()], number
+class _RuleColumns(NamedTuple):
+    """What results say about each of some rules.
+
+    :ivar seeds: of match ids, by output
+    :ivar stages: the names of the stages of all rules; those of a rule begin at *stages_at*
+    """
+
+    ids: pa.Array
+    versions: pa.Array
+    labels: pa.Array
+    shadows: Mask
+    seeds: Mapping[str, Numbers]
+    stages: pa.Array
+    stages_at: Ints
+
+    @classmethod
+    def of(cls, bound: Sequence[BoundPatternProcessor]) -> _RuleColumns:
+        """Those of these rules. The most recent ones are cached for the lifetime of the process."""
+        return _COLUMNS.of(bound, lambda: cls._of(bound))
+
+    @classmethod
+    def _of(cls, bound: Sequence[BoundPatternProcessor]) -> _RuleColumns:
+        processors, stages = [rule.processor for rule in bound], [rule.pattern.nfa.stages for rule in bound]
+        return cls(
+            pa.array([processor.id for processor in processors], pa.string()),
+            pa.array([processor.version for processor in processors], pa.int64()),
+            _labels_of(processors),
+            np.array([processor.shadow for processor in processors], np.bool_),
+            {
+                name: np.array([rule.outputs[name].id_seed if name in rule.outputs else seed_of() for rule in bound])
+                for name in (MATCHES, TIMED_OUT)
+            },
+            pa.array([stage for of_rule in stages for stage in of_rule], pa.string()),
+            offsets_of([len(of_rule) for of_rule in stages]),
+        )
+
+
+def _rules_of(step: Step, matches: MatchColumns) -> Ints:
+    """For each match the index of its rule."""
+    indexes: Ints = step.keys.column(ENTRY).to_numpy()[matches.key]
+    return indexes
 
 
 def _key_lists(texts: pa.Array) -> pa.Array:
@@ -355,3 +385,6 @@ def float_text(value: np.floating[Any]) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
+
+
+_COLUMNS = IdentityCache[_RuleColumns](MAX_SETS)

@@ -91,8 +91,8 @@ class Selections:
     def _shown(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int, *, common_positions: bool
     ) -> KeyedEvents:
-        order = np.argsort(copies.column(TIME).to_numpy(), kind="stable")
         times = copies.column(TIME).to_numpy()
+        order = np.argsort(times, kind="stable")
         texts = pc.dictionary_encode(
             pa.chunked_array([*page.keys.column(KEY).chunks, *copies.column(KEY).chunks], pa.string()).combine_chunks()
         )
@@ -103,10 +103,12 @@ class Selections:
         limits = _limits_of(spans)
         until = limits[:, 2]
         ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
-        seen = self._seen(copies, order, new_codes, times, limits, ends, np.sort(state_keys), n_codes)
+        state_order = np.argsort(state_keys, kind="stable")
+        sorted_keys = state_keys[state_order]
+        seen = self._seen(copies, order, new_codes, times, limits, ends, sorted_keys, n_codes)
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
-        known = _places(state_keys, seen.keys)
+        known = _places(sorted_keys, state_order, seen.keys)
         is_other = np.ones(len(state_keys), np.bool_)
         is_other[known[known >= 0]] = False
         others = np.flatnonzero(is_other)
@@ -255,14 +257,15 @@ def _common_positions(copies: pa.Table, codes: Ints, times: Ints) -> Ints:
     return positions_of_all(selectors * (int(codes.max(initial=0)) + 1) + codes, times)
 
 
-def _places(values: Ints, wanted: Ints) -> Ints:
-    """The index of each of *wanted* in *values*, which are distinct, or -1 if there is none."""
-    order = np.argsort(values, kind="stable")
-    at = np.minimum(np.searchsorted(values, wanted, sorter=order), max(len(values) - 1, 0))
-    if not len(values):
+def _places(ordered: Ints, order: Ints, wanted: Ints) -> Ints:
+    """The index of each of *wanted* among distinct values, or -1 if there is none.
+
+    :param ordered: the values in ascending order, and *order*, the index of each
+    """
+    if not len(ordered):
         return np.full(len(wanted), -1, np.int64)
-    index = order[at]
-    return np.where(values[index] == wanted, index, -1)
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return np.where(ordered[at] == wanted, order[at], -1)
 
 
 def _limits_of(spans: Sequence[Span]) -> Ints:

@@ -179,6 +179,8 @@ def _page_from(
         if value.in_force is in_force:
             return value.page
         value = value.to_bytes()
+    from asterism.matching.kernels import rows_of_keys
+
     names, content = names_of_page(value)
     if not content:
         return Page.empty(KEYS, event_schema)
@@ -187,7 +189,7 @@ def _page_from(
     entry_of_key = in_force.numbers_of(names).astype(np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
-    return replace(page, keys=keys, rows=page.rows.of(np.flatnonzero(live)))
+    return replace(page, keys=keys, rows=rows_of_keys(page.rows, np.flatnonzero(live)))
 
 
 def names_of_page(value: bytes) -> tuple[list[RuleName], bytes]:
