@@ -16,7 +16,7 @@ from tests.kit import CORPUS
 pytestmark = pytest.mark.spark
 
 Case = dict[str, Any]
-PER_FILE = 8
+PER_FILE = 4
 ROUNDS = 2
 """Micro-batches before the restart, and after it: each takes half a second. All cuts are tried without Spark."""
 
@@ -34,7 +34,7 @@ def test_flinks_answers_come_out_of_spark(spark: SparkSession, tmp_path: Path) -
     """Cut at random, and with a restart in the middle of every case."""
     outcomes = list(run_cases(spark, sample(), tmp_path, cuts="random", rounds=ROUNDS))
     assert [f"{outcome.case}: {outcome.problem}" for outcome in outcomes if not outcome.passed] == []
-    assert len(outcomes) == 128
+    assert len(outcomes) == 64
 
 
 @pytest.mark.parametrize("rounds", [None, ROUNDS])

@@ -160,19 +160,14 @@ def test_dead_letters_of_the_query_that_writes_the_results(spark: SparkSession, 
             for row in dead_letters(rows).collect()
         )
 
-    for values in ((event(1, "a"), b"{", None), (b"x", event(2, "b"))):
+    for values, drain in (((event(1, "a"), b"{", None), False), ((b"x", event(2, "b")), True)):
         send(*values)
         found.run(
             {"matches": lambda df, batch_id: matches.extend(row.b for row in df.collect()), "late": late},
             select={"matches": ["b.offset AS b"]},
             checkpoint=str(tmp_path),
-            drain=False,
+            drain=drain,
         )
-    found.run(
-        {"matches": lambda df, batch_id: matches.extend(row.b for row in df.collect()), "late": late},
-        select={"matches": ["b.offset AS b"]},
-        checkpoint=str(tmp_path),
-    )
     assert matches == [1]
     assert sorted(letters, key=str) == [
         (0, 1, None, "the value is NULL (a tombstone)"),

@@ -4,23 +4,55 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Backtest, FilePatternProcessorDiscovererFactory, KeyedStream
 from tests.embedded import test_backtests
-from tests.embedded.backtest_checks import CHECKS
+from tests.embedded.backtest_checks import CHECKS, EVENTS, row
+from tests.embedded.rule_cases import COMPARED, OTHERS, RULES
 from tests.embedded.test_backtests import command
-from tests.spark import test_backtest
-from tests.spark.test_backtest import OTHERS, RULES, keep, ran, row, table
+from tests.spark.test_backtest import table
 
 pytestmark = pytest.mark.spark
-compared = test_backtest.compared
 files = test_backtests.files
+
+
+def ran(
+    spark: SparkSession, *sides: Any, events: list[Any] = EVENTS, time: str | None = "ts", **options: Any
+) -> Backtest:
+    return CEP.backtest(KeyedStream(table(spark, events), key="user", time=time), *sides, key_groups=4, **options)
+
+
+def keep(to: list[Any], rows: DataFrame, batch: int) -> None:
+    to.extend(rows.collect())
+
+
+@pytest.fixture(scope="module")
+def compared(spark: SparkSession) -> Backtest:
+    return ran(spark, RULES, OTHERS)
+
+
+def test_two_versions_are_compared_match_by_match(compared: Backtest) -> None:
+    report = compared
+    found = {one.id: (one.added, one.removed, one.kept) for one in report.rules}
+    assert found == COMPARED
+    rows = report.matches.select("id", "difference", "processor_version").collect()
+    assert Counter((one.id, one.difference) for one in rows)["by user", "kept"] == 1
+    assert {one.processor_version for one in rows if one.id == "by user"} == {2}
+    (example,) = next(one for one in report.rules if one.id == "by user").examples
+    assert (example.difference, example.key) == ("added", ("ann",))
+    assert [(stage, event["kind"]) for stage, event in example.events] == [("a", "a"), ("b", "b")]
+    gone = next(one for one in report.rules if one.id == "gone")
+    assert [one.difference for one in gone.examples] == ["removed"] * 3
+    assert (report.events, report.days, report.first) == (9, 2, datetime.fromtimestamp(1, UTC))
+    assert (row(report, "in sql")["matches_per_day"], row(report, "in sql")["most_in_a_day"]) == (1.5, 2)
+    assert "by user   1 -> 2" in str(report)
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, KeyedStream, Pattern, TumblingWindows, read_state, run, sql, window
+from asterism import CEP, KeyedStream, Pattern, read_state, run, sql
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 
 DAY = datetime(2025, 1, 1, tzinfo=UTC)
@@ -76,22 +76,6 @@ def test_a_partition_that_is_hours_behind_is_not_late(spark: SparkSession, tmp_p
     topic.add((0, "zoe", "x", DAY + 3.5 * HOUR))
     continue_query()
     assert (matched, late) == (["bob", "ann"], ["eve", "zoe"])
-
-
-def test_windows_behind_a_pattern_have_its_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    topic = Topic(spark, tmp_path)
-    topic.add((0, "ann", "a", DAY), (0, "ann", "b", DAY + 0.1 * HOUR), (1, "bob", "x", DAY))
-    topic.add((1, "bob", "x", DAY + 2 * HOUR), (0, "ann", "x", DAY + 5 * HOUR))
-    topic.add((1, "bob", "a", DAY + 2.1 * HOUR), (1, "bob", "b", DAY + 2.2 * HOUR))
-    matches = CEP.pattern(topic.stream(), PAIR, key_groups=2).matches
-    hourly = window(KeyedStream(matches, key="user", time="match_time"), TumblingWindows.of(HOUR), key_groups=2)
-    rows: list[tuple[Any, ...]] = []
-
-    def collect(df: DataFrame, batch_id: int) -> None:
-        rows.extend((row.user, row.window_end, row.n) for row in df.collect())
-
-    hourly.run({"results": collect}, aggregate="count(*) AS n", checkpoint=str(tmp_path / "checkpoint"), drain=False)
-    assert rows == [("ann", (DAY + HOUR).replace(tzinfo=None), 1)]
 
 
 def test_a_statement_with_a_clause_behind_a_clause(spark: SparkSession, tmp_path: Path) -> None:

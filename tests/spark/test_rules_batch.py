@@ -48,7 +48,7 @@ def test_a_table_gives_what_a_stream_gives(spark: SparkSession, tmp_path: Path) 
     (tmp_path / "rules.json").write_text(json.dumps([rule.to_dict() for rule in RULES]), encoding="utf-8")
     rows = [(datetime.fromtimestamp(second, UTC), *rest) for second, *rest in EVENTS]
     table = spark.createDataFrame(rows, "ts TIMESTAMP, user STRING, item BIGINT, kind STRING")
-    table.repartition(3).write.parquet(str(tmp_path / "events"))
+    table.repartition(2).write.parquet(str(tmp_path / "events"))
     factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
 
     def processors(events: DataFrame) -> Any:

@@ -67,7 +67,7 @@ def test_a_run_of_a_statement_gives_the_rows_of_a_table(spark: SparkSession, tmp
     write_files(table.slice(0, 200), tmp_path / "in", [100])
     frame = frame_of(spark, tmp_path / "in")
     for drain in (False, True):
-        rows = asterism.sql(COUNTS, spark, events=frame, max_out_of_orderness=DISORDER)
+        rows = asterism.sql(COUNTS, spark, events=frame, max_out_of_orderness=DISORDER, key_groups=4)
         assert asterism.run(rows, [first, second], checkpoint=str(tmp_path / "cp"), drain=drain) is None
         if not drain:
             write_files(table.slice(200), tmp_path / "in", [], first=7)

@@ -87,7 +87,7 @@ def test_the_class_of_the_session_is_kept(default_session: SparkSession) -> None
 def test_a_run_puts_the_settings_back(default_session: SparkSession, tmp_path: Path) -> None:
     table, found = events(50), Collect()
     write_files(table, tmp_path / "in", [])
-    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL)
+    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=2)
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=True)
     assert default_session.conf.get(CLASS, None) is None
     assert default_session.conf.get(COMPRESSION, None) is None

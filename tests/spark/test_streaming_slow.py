@@ -28,25 +28,27 @@ from tests.spark.streams import (
     batch_matches,
     events,
     ids,
+    random_cuts,
     stream_of,
     write_files,
 )
-from tests.spark.test_streaming import (
-    FEW,
-    check_end,
-    check_micro_batches,
-    check_repeated_run,
-)
+from tests.spark.test_streaming import FEW, check_repeated_run
 
 pytestmark = pytest.mark.spark
 started = test_streaming.started
 
 
-@pytest.mark.parametrize(("pattern", "pieces"), [(STRICT, 5), (ABSENCE, 4)])
+@pytest.mark.parametrize(("pattern", "pieces"), [(FUNNEL, 3), (STRICT, 5), (ABSENCE, 4)])
 def test_any_micro_batches_give_the_matches_of_a_batch_run(
     spark: SparkSession, tmp_path: Path, pattern: Pattern, pieces: int
 ) -> None:
-    check_micro_batches(spark, tmp_path, pattern, pieces)
+    table = events()
+    write_files(table, tmp_path / "in", random_cuts(table.num_rows, pieces, seed=pieces))
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), pattern).run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    expected = batch_matches(spark, table, pattern)
+    assert len(expected) > 20
+    assert ids(found.rows) == expected
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["data", "no data"])
@@ -58,7 +60,14 @@ def test_the_query_that_reads_the_data_ends_its_input_if_the_driver_is_elsewhere
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[DataStreamWriter]
 ) -> None:
     monkeypatch.setattr(signals.Drain, "place", "/nowhere/at/all")
-    check_end(spark, tmp_path, started, 2)
+    table = events(600)
+    write_files(table, tmp_path / "in", [300])
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE, **FEW).run(
+        {"matches": found}, checkpoint=str(tmp_path / "cp")
+    )
+    assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
+    assert len(started) == 2
 
 
 def test_an_interrupted_run_stops_its_query(

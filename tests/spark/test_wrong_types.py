@@ -68,8 +68,15 @@ def keyed(spark: SparkSession, **options: Any) -> KeyedStream:
     return KeyedStream(**{"df": frame(spark), "key": "user", "time": "ts"} | options)
 
 
+@cache
+def events(spark: SparkSession) -> KeyedStream:
+    """The same for all calls in which another argument is wrong: to make one asks Spark for its columns."""
+    return keyed(spark)
+
+
+@cache
 def found(spark: SparkSession) -> Any:
-    return CEP.pattern(keyed(spark), Pattern.begin("a").where("kind = 'a'"))
+    return CEP.pattern(events(spark), Pattern.begin("a").where("kind = 'a'"))
 
 
 class Kinds(StreamOperator):
@@ -84,11 +91,11 @@ class Kinds(StreamOperator):
 
 
 def windowed(spark: SparkSession, **options: Any) -> Any:
-    return window(**{"stream": keyed(spark), "windows": TumblingWindows.of(timedelta(seconds=1))} | options)
+    return window(**{"stream": events(spark), "windows": TumblingWindows.of(timedelta(seconds=1))} | options)
 
 
 def connected(spark: SparkSession, **options: Any) -> Any:
-    return connect(**{"operator": Kinds(), "inputs": {"events": keyed(spark)}} | options)
+    return connect(**{"operator": Kinds(), "inputs": {"events": events(spark)}} | options)
 
 
 def side(spark: SparkSession, **options: Any) -> Side:
@@ -96,7 +103,7 @@ def side(spark: SparkSession, **options: Any) -> Side:
 
 
 def sides(spark: SparkSession, **options: Any) -> dict[str, Any]:
-    return {"left": keyed(spark), "right": keyed(spark), "prefix": "other_"} | options
+    return {"left": events(spark), "right": events(spark), "prefix": "other_"} | options
 
 
 def joined(spark: SparkSession, **wrong: Any) -> Any:
@@ -104,21 +111,27 @@ def joined(spark: SparkSession, **wrong: Any) -> Any:
 
 
 def many_joined(spark: SparkSession, **wrong: Any) -> Any:
-    streams = {"logins": keyed(spark), "clicks": keyed(spark)}
+    streams = {"logins": events(spark), "clicks": events(spark)}
     between = {("logins", "clicks"): (timedelta(0), timedelta(1))}
     return multi_join(**{"inputs": streams, "between": between, "prefix": {"clicks": "other_"}} | wrong)
+
+
+@cache
+def plain(make: Callable[[SparkSession], Any], spark: SparkSession) -> Any:
+    """What *make* makes of right arguments."""
+    return make(spark)
 
 
 RISE = "ORDER BY ts MEASURES A.ts AS t PATTERN (A B+) DEFINE B AS kind > PREV(kind)"
 CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "KeyedStream": (keyed, ["df", "key", "time", "max_out_of_orderness", "idle_after"]),
     "CEP.pattern": (
-        lambda spark, **wrong: CEP.pattern(**{"stream": keyed(spark), "pattern": Pattern.begin("a")} | wrong),
+        lambda spark, **wrong: CEP.pattern(**{"stream": events(spark), "pattern": Pattern.begin("a")} | wrong),
         ["stream", "pattern", "semantics", "key_groups", "pages", "drain", "max_partial_matches", "on_limit"],
     ),
     "CEP.pattern_processors": (
         lambda spark, **wrong: CEP.pattern_processors(
-            **{"stream": keyed(spark), "factory": FilePatternProcessorDiscovererFactory("rules.json")} | wrong
+            **{"stream": events(spark), "factory": FilePatternProcessorDiscovererFactory("rules.json")} | wrong
         ),
         [
             "stream",
@@ -205,15 +218,15 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         ],
     ),
     "window, trigger": (windowed, ["trigger"]),
-    "window.aggregate": (lambda spark, measure: windowed(spark).aggregate(measure), ["measure"]),
+    "window.aggregate": (lambda spark, measure: plain(windowed, spark).aggregate(measure), ["measure"]),
     "window.process": (
-        lambda spark, **wrong: windowed(spark).process(**{"function": len, "schema": "n BIGINT"} | wrong),
+        lambda spark, **wrong: plain(windowed, spark).process(**{"function": len, "schema": "n BIGINT"} | wrong),
         ["function", "schema", "aggregate", "fold"],
     ),
-    "window.fold": (lambda spark, fold: windowed(spark).fold(fold), ["fold"]),
-    "window.reduce": (lambda spark, function: windowed(spark).reduce(function), ["function"]),
+    "window.fold": (lambda spark, fold: plain(windowed, spark).fold(fold), ["fold"]),
+    "window.reduce": (lambda spark, function: plain(windowed, spark).reduce(function), ["function"]),
     "window.run": (
-        lambda spark, **wrong: windowed(spark).run(**{"sinks": {}} | wrong),
+        lambda spark, **wrong: plain(windowed, spark).run(**{"sinks": {}} | wrong),
         [
             "sinks",
             "aggregate",
@@ -229,9 +242,9 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         ],
     ),
     "connect": (connected, ["operator", "inputs", "key_groups", "pages", "drain", "co_partitioned", "events"]),
-    "connect.output": (lambda spark, name: connected(spark).output(name), ["name"]),
+    "connect.output": (lambda spark, name: plain(connected, spark).output(name), ["name"]),
     "connect.run": (
-        lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
+        lambda spark, **wrong: plain(connected, spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name", "from_savepoint"],
     ),
     "interval_join": (
@@ -261,9 +274,9 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         many_joined,
         ["inputs", "between", "how", "on", "prefix", "max_rows", "key_groups", "drain"],
     ),
-    "multi_join.late": (lambda spark, input: many_joined(spark).late(input), ["input"]),
+    "multi_join.late": (lambda spark, input: plain(many_joined, spark).late(input), ["input"]),
     "interval_join.run": (
-        lambda spark, **wrong: joined(spark).run(**{"sinks": {}} | wrong),
+        lambda spark, **wrong: plain(joined, spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name", "from_savepoint"],
     ),
     "read_state": (
