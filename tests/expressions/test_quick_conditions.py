@@ -21,7 +21,24 @@ from asterism.text.strict_json import nowhere
 from asterism.trace import trace
 
 SCHEMA = pa.schema([("a", pa.string()), ("b c", pa.string()), ("n", pa.int64()), ("or", pa.large_string())])
-LITERALS = ["x", "X' OR a", r"\\", r"it\'s", "ü", " AND ", ")", ", FALSE)", "", "%_", "-- x", "/*", "`a`"]
+LITERALS = [
+    "x",
+    "X' OR a",
+    r"\\",
+    r"it\'s",
+    "ü",
+    " AND ",
+    ")",
+    ", FALSE)",
+    "",
+    "%_",
+    "-- x",
+    "/*",
+    "`a`",
+    "$",
+    "$x$",
+    "$ {x}",
+]
 
 
 def translated(text: str) -> Sql:
@@ -39,6 +56,7 @@ def leaf(rng: random.Random) -> str:
         [
             f"{rng.choice(['CONTAINS', 'STARTSWITH', 'ENDSWITH'])}({text}, {literal})",
             f"{text} = {literal}",
+            f"{text} LIKE {literal}",
             f"{text} IN ({literal}, {other}, 'y')",
             f"{column} IS NULL",
             f"{column} IS NOT NULL",
@@ -92,7 +110,10 @@ def test_random_conditions() -> None:
         "CONTAINS(CAST(`a` AS STRING), 'x') ",
         "CONTAINS(CAST(`a` AS STRING), 'x') AND `a` IS NULL OR `a` IS NULL",
         "CONTAINS(CAST(`a` AS STRING), 'x' 'y')",
-        "CAST(`a` AS STRING) LIKE 'x'",
+        "CAST(`a` AS STRING) LIKE 'x' ESCAPE '!'",
+        "CAST(`a` AS STRING) NOT LIKE 'x'",
+        "CAST(`a` AS STRING) RLIKE 'x'",
+        "CONTAINS(CAST(`a` AS STRING), '$${x}')",
         "(`a` IS NULL",
         "`a` IS NULL)",
         "(" * 30 + "`a` IS NULL" + ")" * 30,

@@ -8,8 +8,8 @@ Only the digits of a number may differ, as ``10`` and ``7``, or ``1.5`` and ``20
 operators, where the parser does not look at its value.
 
 Conditions on texts, as the rules of Sigma are written, are read directly: AND, OR and NOT COALESCE(..., FALSE) of
-``contains``, ``startswith``, ``endswith``, ``=`` and ``IN`` with literals, and IS NULL. The value is the one that the parser and
-the translation give.
+``contains``, ``startswith``, ``endswith``, ``=``, ``LIKE`` and ``IN`` with literals, and IS NULL. The value is the one that the
+parser and the translation give.
 
 See docs/decisions/0146.
 """
@@ -28,7 +28,7 @@ from sqlglot import exp
 from asterism.errors import ColumnNotFoundError
 from asterism.expressions import operators
 from asterism.expressions.computed_columns import is_computed
-from asterism.expressions.functions import FUNCTIONS
+from asterism.expressions.functions import FUNCTIONS, like
 from asterism.expressions.names import Scope, has_aggregate
 from asterism.expressions.parsing import MAX_TEXT, conjuncts
 from asterism.expressions.types import STRING, type_of_column
@@ -196,9 +196,10 @@ MAX_CONDITION = 100_000
 """The maximum number of characters of such a condition, which costs time in proportion to its texts."""
 _COLUMN = r"`(?P<column>\w+)`"
 _TEXT = rf"(?P<lower>LOWER\()?CAST\({_COLUMN} AS STRING\)(?(lower)\))"
-_LITERAL = r"'(?:[^'\\\0$\ud800-\udfff]|\\[\\'])*'"
+_LITERAL = r"'(?:[^'\\\0$\ud800-\udfff]|\$(?!\{)|\\[\\'])*'"
 _CALL = re.compile(rf"(?P<function>CONTAINS|STARTSWITH|ENDSWITH)\({_TEXT}, (?P<literal>{_LITERAL})\)")
 _EQUAL = re.compile(rf"{_TEXT} = (?P<literal>{_LITERAL})")
+_LIKE = re.compile(rf"{_TEXT} LIKE (?P<literal>{_LITERAL})")
 _IN = re.compile(rf"{_TEXT} IN \((?P<literals>{_LITERAL}(?:, {_LITERAL})*)\)")
 _NULL = re.compile(rf"{_COLUMN} IS (?P<not>NOT )?NULL")
 _LITERALS = re.compile(_LITERAL)
@@ -291,6 +292,10 @@ class _ConditionReader:
         if found := _EQUAL.match(self.text, self.at):
             self.at = found.end()
             return limited(operators.compare("=", self._text(found), _constant(found["literal"]), self.zone))
+        # Long conditions have no LIKE, which can take more time than in proportion to its texts.
+        if len(self.text) <= MAX_TEXT and (found := _LIKE.match(self.text, self.at)):
+            self.at = found.end()
+            return limited(like(self.zone, self._text(found), _constant(found["literal"]), None, fold=False))
         if found := _IN.match(self.text, self.at):
             self.at = found.end()
             choices = [_constant(literal) for literal in _LITERALS.findall(found["literals"])]
