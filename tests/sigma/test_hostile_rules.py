@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -121,3 +123,45 @@ def test_actions_of_collections() -> None:
 def test_errors_are_those_of_asterism() -> None:
     with pytest.raises(AsterismError, match="unknown action"):
         documents_of("action: explode", "x.yml")
+
+
+def correlations(count: int, first: str) -> list[dict[str, object]]:
+    """Each refers to the one before, and has matches of its own."""
+    section = {"type": "event_count", "timespan": "1m", "condition": {"gte": 1}, "generate": True}
+    names = [first, *(f"c{number}" for number in range(count))]
+    return [
+        {"title": name, "name": name, "correlation": section | {"rules": [before]}} for before, name in pairwise(names)
+    ]
+
+
+def test_long_chains_and_rings_are_refused_in_time() -> None:
+    began = time.process_time()
+    ring = outcomes(*correlations(1_000, "c999"))
+    assert {str(outcome.error) for outcome in ring if isinstance(outcome, RefusedRule)} == {
+        f"[PATTERN_PROCESSOR] the correlation refers to itself\n  by 'c{number}'" for number in range(1_000)
+    }
+    chain = outcomes(rule("one", s={"a": 1}, condition="s"), *reversed(correlations(1_000, "one")), time="ts")
+    refused = [str(outcome.error) for outcome in chain if isinstance(outcome, RefusedRule)]
+    assert sum("more than 50 correlations refer to one another" in error for error in refused) == 950
+    assert time.process_time() - began < 10
+
+
+def test_filters_are_applied_to_the_rules_that_they_name() -> None:
+    """By name and by id, however it is spelled, in the order of the filters; others are not tried."""
+    spelled = "E28A5A99DA44436DB7A02AFC20A5F413"
+    rules = [rule(f"r{number}", s={"a": number}, condition="s") for number in range(600)]
+    rules[7]["id"] = str(UUID(spelled))
+    section = {"selection": {"b": 1}, "condition": "not selection"}
+    filters = [
+        {"title": f"F{number}", "logsource": {"category": "test"}, "filter": {"rules": [f"r{number}"], **section}}
+        for number in range(400)
+    ]
+    filters[300]["filter"]["rules"] = [spelled]  # type: ignore[index]
+    filters[399]["filter"]["rules"] = "any"  # type: ignore[index]
+    began = time.process_time()
+    found = {outcome.id: outcome for outcome in outcomes(*rules, *filters)}
+    assert time.process_time() - began < 10
+    texts = {name: outcome.pattern.stages[0].condition.text for name, outcome in found.items()}  # type: ignore[union-attr]
+    counts = {name: text.count("`b`") for name, text in texts.items()}
+    assert counts.pop(str(UUID(spelled))) == 3
+    assert counts == {f"r{number}": 2 - (number == 300 or number >= 399) for number in range(600) if number != 7}

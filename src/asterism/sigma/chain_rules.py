@@ -101,6 +101,11 @@ class CorrelationChain:
             return self.outer.seconds + max(map(seconds_of, self.elements))
         return self.outer.seconds + seconds_of(self.sequence()[0])
 
+    @cached_property
+    def levels(self) -> int:
+        """How many correlations refer to one another, down to those of detections."""
+        return 1 + max(part.levels if isinstance(part, CorrelationChain) else 1 for part in self.elements)
+
 
 @dataclass(frozen=True)
 class Alternatives:
@@ -149,6 +154,12 @@ class ChainElement:
     variables: list[tuple[str, str]]
     value: str | None = None
     subsets: Sequence[str] = ()
+
+
+def check_levels(levels: int) -> None:
+    """:raises PatternProcessorError: too many correlations refer to one another"""
+    if levels > MAX_RULES:
+        raise PatternProcessorError(f"more than {MAX_RULES} correlations refer to one another")
 
 
 def check_length(variables: Iterable[tuple[str, str]]) -> None:

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.pattern import Pattern
-from asterism.sigma.chain_rules import CorrelationChain
+from asterism.sigma.chain_rules import CorrelationChain, check_levels
 from asterism.sigma.chains import ChainTranslator
 from asterism.sigma.conditions import ConditionTranslator, column_of
+from asterism.sigma.correlation_cycles import cycles_of
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
 from asterism.sigma.labels import labels_of
@@ -139,6 +142,8 @@ class _Translation:
         self.entries = [_SigmaEntry(document) for document in documents]
         self._mapped: set[int] = set()
         """The correlations to which the pipeline has been applied."""
+        self._chains: dict[int, CorrelationTranslator | CorrelationChain] = {}
+        """The correlations that are translated already, by the identity of their entry."""
         self._by_name: dict[str, list[_SigmaEntry]] = {}
         for entry in self.entries:
             if entry.document.kind != "filter":
@@ -154,8 +159,7 @@ class _Translation:
             _attempt(entry, partial(self._hide_referenced, entry))
             if entry.error is not None:
                 self._hide_those_of_refused(entry.document)
-        for entry in correlations:
-            _attempt(entry, partial(self._check_cycles, entry))
+        self._check_cycles(correlations)
         rules = [entry for entry in self.entries if entry.document.kind == "rule"]
         for entry in rules:
             _attempt(entry, partial(self._translate_condition, entry))
@@ -163,9 +167,17 @@ class _Translation:
 
     def _apply_filters(self) -> None:
         filters = [entry for entry in self.entries if entry.document.kind == "filter" and entry.rule is not None]
+        of_all: list[int] = []
+        of_name: dict[str, list[int]] = {}
+        for number, entry in enumerate(filters):
+            references = entry.rule.filter.rules
+            names = _spellings(one.reference for one in references) if isinstance(references, list) else None
+            for numbers in [of_all] if names is None else [of_name.setdefault(name, []) for name in names]:
+                numbers.append(number)
         for entry in self.entries:
             if entry.document.kind == "rule" and entry.rule is not None:
-                for sigma_filter in filters:
+                named = [number for name in _spellings(entry.document.names) for number in of_name.get(name, ())]
+                for sigma_filter in (filters[number] for number in sorted({*of_all, *named})):
                     before = list(entry.rule.detection.condition)
                     _attempt(entry, partial(sigma_filter.rule.apply_on_rule, entry.rule))
                     if entry.rule.detection.condition != before:
@@ -207,18 +219,16 @@ class _Translation:
             rules = correlation.get("rules")
             self._hide(rules if isinstance(rules, list) else [rules])
 
-    def _check_cycles(self, entry: _SigmaEntry) -> None:
-        seen: set[int] = set()
-        waiting = [entry]
-        while waiting:
-            current = waiting.pop()
-            for reference in getattr(current.rule, "referenced_rules", ()):
-                referenced = self.entry(reference.reference)
-                if referenced is entry:
-                    raise PatternProcessorError("the correlation refers to itself", f"by {reference.reference!r:.100}")
-                if id(referenced) not in seen:
-                    seen.add(id(referenced))
-                    waiting.append(referenced)
+    def _check_cycles(self, correlations: Sequence[_SigmaEntry]) -> None:
+        usable = {id(entry): entry for entry in correlations if entry.error is None}
+        graph = {
+            number: [id(self.entry(reference.reference)) for reference in entry.rule.referenced_rules]
+            for number, entry in usable.items()
+        }
+        for number, cycle in cycles_of(graph).items():
+            back = next(at for at, other in enumerate(graph[number]) if other in cycle)
+            reference = usable[number].rule.referenced_rules[back].reference
+            usable[number].error = PatternProcessorError("the correlation refers to itself", f"by {reference!r:.100}")
 
     def _translate_condition(self, entry: _SigmaEntry) -> None:
         rule: SigmaRule = entry.rule
@@ -250,39 +260,41 @@ class _Translation:
 
     def _documents(self, entry: _SigmaEntry) -> list[SigmaDocument]:
         """The rule, those to which it refers, and the filters of them."""
-        entries = [entry]
+        entries, known = [entry], {id(entry)}
         for rule in entries:  # which grows
             for reference in getattr(rule.rule, "referenced_rules", ()):
                 referred = self.entry(reference.reference)
-                if not any(known is referred for known in entries):
+                if id(referred) not in known:
+                    known.add(id(referred))
                     entries.append(referred)
         filters = [sigma_filter for rule in entries for sigma_filter in rule.filters]
         return [*(rule.document for rule in entries), *{id(document): document for document in filters}.values()]
 
     def _correlation(self, entry: _SigmaEntry) -> CorrelationPattern:
-        translated_rule = self._chain_or_correlation(entry, {})
+        translated_rule = self._chain_or_correlation(entry, 1)
         if isinstance(translated_rule, CorrelationTranslator):
             return translated_rule.pattern()
         return ChainTranslator(translated_rule, self.options.time).pattern()
 
-    def _chain_or_correlation(
-        self, entry: _SigmaEntry, known: dict[int, CorrelationTranslator | CorrelationChain]
-    ) -> CorrelationTranslator | CorrelationChain:
-        """:param known: the correlations of the chain that are translated already, by the identity of their entry"""
-        if id(entry) in known:
-            return known[id(entry)]
+    def _chain_or_correlation(self, entry: _SigmaEntry, level: int) -> CorrelationTranslator | CorrelationChain:
+        """:param level: how many correlations refer to one another, down to this one"""
+        if id(entry) in self._chains:
+            return self._chains[id(entry)]
+        check_levels(level)
         references = [reference.reference for reference in entry.rule.referenced_rules]
         inner = {reference for reference in references if self.entry(reference).document.kind == "correlation"}
         outer = self._translator(entry, [reference for reference in references if reference not in inner])
         if not inner:
-            return known.setdefault(id(entry), outer)
+            return self._chains.setdefault(id(entry), outer)
         self._check_aliases(entry, outer)
         detections = iter(outer.conditions)
         elements = [
-            self._chain_or_correlation(self._usable(reference), known) if reference in inner else next(detections)
+            self._chain_or_correlation(self._usable(reference), level + 1) if reference in inner else next(detections)
             for reference in references
         ]
-        return known.setdefault(id(entry), CorrelationChain(outer, references, elements))
+        chain = CorrelationChain(outer, references, elements)
+        check_levels(chain.levels)
+        return self._chains.setdefault(id(entry), chain)
 
     def _check_aliases(self, entry: _SigmaEntry, outer: CorrelationTranslator) -> None:
         """A correlation of a chain has the columns of its own groups; an alias cannot give it others."""
@@ -314,6 +326,15 @@ class _Translation:
         entry = self._usable(reference)
         assert entry.sql is not None
         return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)
+
+
+def _spellings(names: Iterable[str]) -> set[str]:
+    """*names*, and those that are ids in the form in which pySigma compares them."""
+    spellings = set(names)
+    for name in list(spellings):
+        with suppress(ValueError):
+            spellings.add(str(UUID(name)))
+    return spellings
 
 
 def _parse(entry: _SigmaEntry) -> None:
