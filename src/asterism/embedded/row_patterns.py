@@ -141,14 +141,14 @@ class ArrowRowPatternStream(RowPatternStream[pa.Table]):
         """The rows that matter, if all others can be left out: no expression of PARTITION BY and ORDER BY may fail for them."""
         clause = self._checked
         names = {number: clause.rows.plain_name(number) for number in (*clause.partition_by, *clause.order_by)}
-        ranges = None if None in names.values() else CurrentRow(clause).matter_ranges
-        if ranges is None:
+        matter = None if None in names.values() else CurrentRow(clause).matter_ranges
+        if matter is None:
             return None
         time = None
         if clause.within is not None:  # which needs the time of each row
             number = clause.order_by[0]
             time = TimeColumn(names[number] or "", clause.rows.values.types[number], MILLISECONDS)
-        return SourceFilter(ranges, clause.rows.schema, time)
+        return SourceFilter(matter.ranges, clause.rows.schema, time, matter.columns)
 
     def _buckets_of(self, rows: pa.Table) -> Buckets:
         keys = partition_keys(self._checked, rows)

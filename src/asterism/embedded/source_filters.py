@@ -19,9 +19,9 @@ from asterism.expressions.values import quoted
 
 
 class SourceFilter(NamedTuple):
-    """Rows in which one of the alternatives holds.
+    """Rows in which one of the alternatives holds, or one of the *nullable* columns is NULL.
 
-    :param ranges: of the columns of *schema*
+    :param ranges: of the columns of *schema*, which have the same numbers in *nullable*
     :param schema: the columns with the types that they have in Spark
     :param time: the column of event time. Rows whose time is no time are kept, too: they are errors, whatever else they have.
     """
@@ -29,6 +29,7 @@ class SourceFilter(NamedTuple):
     ranges: Ranges
     schema: pa.Schema
     time: TimeColumn | None
+    nullable: frozenset[int] = frozenset()
 
     def sql(self, source: pa.Schema, *, calls: bool = False) -> str | None:
         """A condition in the SQL of DuckDB and Polars; None: all rows have to be read.
@@ -47,6 +48,10 @@ class SourceFilter(NamedTuple):
             elif calls:
                 micros = f"TRY(epoch_us({quoted_name(self.time.name)}))"  # NULL also if it is infinite
                 alternatives.append(f"coalesce({micros}, {-FAR - 1}) NOT BETWEEN {-FAR} AND {FAR}")
+        for name in [self.schema.names[number] for number in sorted(self.nullable)]:
+            if name not in source.names:
+                return None
+            alternatives.append(f"{quoted_name(name)} IS NULL")
         for alternative in self.ranges:
             tests = [test for limits in alternative for test in self._tests(limits, source)]
             if not tests:

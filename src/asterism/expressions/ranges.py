@@ -131,6 +131,24 @@ def indexable(value: Sql) -> Indexable | None:
     return Indexable(ranges, replace(conjunction(rest), operation=None) if rest else None)
 
 
+def complement(ranges: Ranges) -> Ranges | None:
+    """Alternatives, of which one holds where none of *ranges* does, of rows without NULL; None: there would be too many."""
+    try:
+        outside = _all([[(part,) for limits in alternative for part in _outside(limits)] for alternative in ranges])
+    except _OtherError:
+        return None
+    return tuple(dict.fromkeys(kept for kept in map(_merged, outside) if kept is not None))
+
+
+def _outside(limits: Range) -> Iterator[Range]:
+    """The values below and above a range."""
+    low, high = limits.low, limits.high
+    if low is not None:
+        yield limits._replace(low=None, high=(low[0], not low[1]) if isinstance(low, tuple) else low - 1)
+    if high is not None:
+        yield limits._replace(low=(high[0], not high[1]) if isinstance(high, tuple) else high + 1, high=None)
+
+
 def _conjuncts(value: Sql) -> Iterator[Sql]:
     if value.operation is not None and value.operation.name == "AND":
         for operand in value.operation.operands:

@@ -13,9 +13,10 @@ neutral. No expression may read the rows of X, or neighbours of rows. See
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import COLUMN, columns_of, plain_column
 from asterism.expressions.parsing import conjuncts, sql_of
-from asterism.expressions.ranges import Ranges
+from asterism.expressions.ranges import Alternative, Ranges, complement
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, Edge, RowAutomaton
@@ -59,6 +60,13 @@ class ConditionBits:
     certain: tuple[tuple[int, ...], ...] = ()
     parts: frozenset[int] = frozenset()
     whole: bool = True
+
+
+class RangesOrNull(NamedTuple):
+    """Rows for which one of the *ranges* of the columns of the input holds, or one of the *columns*, by number, is NULL."""
+
+    ranges: Ranges
+    columns: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,25 +270,37 @@ class CurrentRow:
         return text if len(text) <= MAX_SQL else None
 
     @cached_property
-    def matter_ranges(self) -> Ranges | None:
-        """Alternatives, of which one holds for every row that is not neutral, over the columns of the input; None: other rows may
-        matter, too.
-        """
-        # A row that is not neutral may begin a match, or one of the loops does not take it. It then satisfies another variable,
-        # unless the loop has a condition of its own.
-        variables = set(self._starts)
-        for ways in self._loops:
-            way = next((way for way in ways if not self._of(way.taken).certain), None)
-            if way is None:
-                return None
-            variables |= way.others
-        known = [self._ranges_of(name) for name in sorted(variables)] if self._loops else [None]
-        return None if None in known else tuple(dict.fromkeys(each for ranges in known for each in ranges or ()))
+    def matter_ranges(self) -> RangesOrNull | None:
+        """Rows among which are all that are not neutral. None: any row may matter."""
+        if not self._loops:
+            return None
+        starts = [self._ranges_of(name) for name in sorted(self._starts)]
+        # A row that is taken in one way for certain does not matter.
+        ends = (
+            next((part for part in map(self._unless_taken, ways) if part is not None), None) for ways in self._loops
+        )
+        return _union([*starts, *ends])
 
-    def _ranges_of(self, name: str) -> Ranges | None:
-        """Alternatives, of which one holds where the condition of a variable may hold."""
+    def _ranges_of(self, name: str) -> RangesOrNull | None:
+        """Where the condition of a variable may hold."""
         indexed = (self._expressions.indexable[bit] for bit in self._of(name).possible)
-        return min((known.ranges for known in indexed if known is not None), key=len, default=None)
+        ranges = min((known.ranges for known in indexed if known is not None), key=len, default=None)
+        return None if ranges is None else RangesOrNull(ranges)
+
+    def _unless_taken(self, way: _Loop) -> RangesOrNull | None:
+        """Where it is not certain that a row is taken in this way."""
+        others = [self._ranges_of(name) for name in sorted(way.others)]
+        return _union([*others, *map(self._unless_any, self._of(way.taken).certain)])
+
+    def _unless_any(self, bits: Sequence[int]) -> RangesOrNull | None:
+        """Where none of the *bits* is set."""
+        least: RangesOrNull | None = None
+        for known in (self._expressions.indexable[bit] for bit in bits):
+            outside = None if known is None or known.rest is not None else complement(known.ranges)
+            if known is not None and outside is not None and (least is None or len(outside) < len(least.ranges)):
+                columns = (limits.column for alternative in known.ranges for limits in alternative)
+                least = RangesOrNull(outside, frozenset(columns))
+        return least
 
     def _possible_sql(self, name: str) -> exp.Expr:
         return _all([self._bit_sql(bit) for bit in self._of(name).possible])
@@ -298,6 +318,17 @@ class CurrentRow:
 
 _ANY_ROW = ConditionBits()
 _INTEGERS = {pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT"}
+
+
+def _union(parts: Iterable[RangesOrNull | None]) -> RangesOrNull | None:
+    """The rows of all *parts*; None if those of one are not known."""
+    ranges, columns = dict[Alternative, None](), frozenset[int]()
+    for part in parts:
+        if part is None:
+            return None
+        ranges |= dict.fromkeys(part.ranges)
+        columns |= part.columns
+    return RangesOrNull(tuple(ranges), columns)
 
 
 def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
