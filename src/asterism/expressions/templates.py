@@ -293,9 +293,9 @@ class _ConditionReader:
             self.at = found.end()
             return limited(operators.compare("=", self._text(found), _constant(found["literal"]), self.zone))
         # Long conditions have no LIKE, which can take more time than in proportion to its texts.
-        if len(self.text) <= MAX_TEXT and (found := _LIKE.match(self.text, self.at)):
-            self.at = found.end()
-            return limited(like(self.zone, self._text(found), _constant(found["literal"]), None, fold=False))
+        if len(self.text) <= MAX_TEXT and (written := _LIKE.match(self.text, self.at)):
+            self.at = written.end()
+            return limited(like(self.zone, self._text(written), _constant(written["literal"]), None, fold=False))
         if found := _IN.match(self.text, self.at):
             self.at = found.end()
             choices = [_constant(literal) for literal in _LITERALS.findall(found["literals"])]
