@@ -130,7 +130,7 @@ class Scope:
                 if isinstance(names[0], exp.Star):
                     raise ExpressionSyntaxError.at("* is supported only in COUNT(stage.*)", text, position_of(node))
                 if stage:
-                    self._stage(stage, text)
+                    self._stage(stage, text, is_quoted=bool(node.parts[0].args.get("quoted")))
                 argument = self._named(stage, names, text)
                 return exp.Last(this=argument) if stage else argument
             if isinstance(node, exp.And | exp.Or):
@@ -253,8 +253,11 @@ class Scope:
         self._stage(stage, text)
         return stage
 
-    def _stage(self, stage: str, text: str) -> None:
+    def _stage(self, stage: str, text: str, *, is_quoted: bool = False) -> None:
         if stage not in self.all_names:
+            if is_quoted and not self.all_names:  # as EQL and Sigma write columns
+                names = [name for name in self.schema.names if not name.startswith(":")]
+                raise ColumnNotFoundError.from_missing_and_available(stage, names, f"in: {text}")
             raise ColumnNotFoundError(
                 f"unknown stage {stage!r:.100}",
                 f"in: {text:.1000}\nStages: {', '.join(self.all_names) or '(none)'}",
