@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from asterism.expressions.functions import FUNCTIONS, UNIT_FIRST
 from tests.expressions.sql_expressions import Comparison, Expressions, changed, table
-from tests.kit import FACTOR
+from tests.kit import FACTOR, examples
 
 pytestmark = pytest.mark.spark
 
-EXPRESSIONS = 45 * FACTOR
+EXPRESSIONS = examples(30, usual=45)
 ZONES = ["Europe/Madrid", "America/New_York", "UTC"]
 NOT_EXACT = {
     "exp", "expm1", "ln", "log", "log10", "log2", "log1p", "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan",
