@@ -45,9 +45,10 @@ def test_the_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, more: str)
     assert all(array.flags.writeable and array.flags.c_contiguous for array in seen)
 
 
-def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a memory, each start would try all rows behind it."""
-    clause = "PATTERN (A+ B) DEFINE B AS v > A.v + 2000"
+@pytest.mark.parametrize("condition", ["v > A.v + 2000", "MAX(A.ts) < 0"])
+def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyPatch, condition: str) -> None:
+    """Without a memory, each start would try all rows behind it. Of how many rows there is a maximum does not matter."""
+    clause = f"PATTERN (A+ B) DEFINE B AS {condition}"
     monkeypatch.setattr(search, "MAX_STEPS", 300_000)
     assert matches(clause, 20_000) == 0
     monkeypatch.setattr(search, "MEMORY", 1)

@@ -430,6 +430,8 @@ def make_key(tables: Any, state: int, row: int) -> Any:
             if work.sums[which, count, 1] < 0:
                 return np.int64(-1)
             key[n], key[n + 1] = work.sums[which, count, 0], work.sums[which, count, 1]
+            if conditions.registers[which, R_FUNCTION] in (R_SMALLEST, R_LARGEST):
+                key[n + 1] = min(key[n + 1], 1)  # only whether there is a value
             n += 1
         elif kind == K_COUNT:
             key[n] = work.counts[which]
