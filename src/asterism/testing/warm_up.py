@@ -16,6 +16,7 @@ from asterism.expressions.math_functions import MathFunction
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.matching.page import Page
 from asterism.operators.operator import Operator
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -91,8 +92,8 @@ def _patterns() -> None:
     measured = {"matches": OutputSpec(OutputKind.MATCHES, measures=("COUNT(b.*) AS n", "LAST(b.value) AS v"))}
     operator = CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=measured)
     _run(operator)
-    # Two keys fill no page, so that no call of the operator divides one.
-    for _ in operator.empty_page().divided([np.empty(0, np.int64)] * 2):
+    # Two keys fill no page, so that no call of the operator divides one, or joins two.
+    for _ in Page.concat([operator.empty_page()] * 2).divided([np.empty(0, np.int64)] * 2):
         pass
 
 
