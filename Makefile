@@ -39,7 +39,7 @@ example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a b
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: compiled ## everything that CI runs: lint, types, the fast tests; some ten minutes on two cores
+test: compiled ## everything that CI runs: lint, types, the fast tests; some fourteen minutes on two cores
 	@$(MAKE) --no-print-directory --jobs types fast-tests
 
 test-all: compiled ## also the slow tests and all documents, with more random examples; a few hours
