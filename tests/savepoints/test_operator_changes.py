@@ -157,17 +157,24 @@ class KeptForever(StreamOperator):
         self.out.collect(line=str(sorted(self.last.items())))
 
 
+def in_place(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
+    run.restore(old.snapshot())
+
+
+def from_savepoint(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
+    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
+        return OperatorChange(definition, run.operator, watermark=summary.watermark)  # type: ignore[arg-type]
+
+    continue_with(old, run, change_of)
+
+
 @pytest.mark.parametrize("watermark", [4, 5, 6])
 def test_what_has_expired_remains_expired_without_a_time_to_live(watermark: int) -> None:
     """The page is not read while the watermark passes the expiry times of 5 and 6 seconds, so the entries are still in it."""
     wires = {"orders": WIRES["orders"]}
     old, run = (StreamOperatorHarness(operator, wires) for operator in (Kept(), KeptForever()))
     old.feed(orders(1, 2), "orders").feed_watermark(2_000_000, "orders").feed_watermark(watermark * 1_000_000, "orders")
-
-    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
-        return OperatorChange(definition, run.operator, watermark=summary.watermark)  # type: ignore[arg-type]
-
-    continue_with(old, run, change_of)
+    from_savepoint(old, run)
     run.feed(orders(9), "orders").feed_watermark(9_000_000, "orders").end()
     left = {4: "[(1, 1), (2, 2)]", 5: "[(2, 2)]", 6: "[]"}
     assert [row["line"] for row in run.rows("out")] == [left[watermark]]
@@ -188,17 +195,6 @@ class FleetingDigits(Digits):
     last = MapState("INT", "INT", ttl=timedelta(seconds=4))
 
 
-def in_place(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
-    run.restore(old.snapshot())
-
-
-def from_savepoint(old: StreamOperatorHarness, run: StreamOperatorHarness) -> None:
-    def change_of(definition: StateDefinition, summary: Any) -> OperatorChange:
-        return OperatorChange(definition, run.operator, watermark=summary.watermark)  # type: ignore[arg-type]
-
-    continue_with(old, run, change_of)
-
-
 @pytest.mark.parametrize("continued", [in_place, from_savepoint])
 def test_a_time_to_live_is_switched_on(continued: Any) -> None:
     """Entries stored without one stay until they are written again, as in Flink: 1 at 11 s, and 2 never."""
@@ -215,7 +211,7 @@ def test_a_time_to_live_is_switched_off_by_a_changed_savepoint_alone() -> None:
     wires = {"orders": WIRES["orders"]}
     old, run = (StreamOperatorHarness(operator, wires) for operator in (FleetingDigits(), Digits()))
     old.feed(orders(1), "orders").feed_watermark(2_000_000, "orders")
-    run.restore(old.snapshot())
+    in_place(old, run)
     with pytest.raises(
         CheckpointMismatchError, match='the state "last" of Digits has no time to live any more'
     ) as error:

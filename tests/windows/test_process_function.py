@@ -116,14 +116,18 @@ def test_cuts_and_restarts_change_nothing(
         )
 
 
-class Recent(ProcessWindowFunction):
-    before = ValueState("BIGINT", ttl=2 * TEN)
+class Always(ProcessWindowFunction):
+    before = ValueState("BIGINT")
 
     def process(self, elements: pa.Table, window: Any, ctx: Any) -> Any:
         before = ctx.global_state(self.before)
         found = {"before": before.value()}
         before.update(elements.num_rows)
         return found
+
+
+class Recent(Always):
+    before = ValueState("BIGINT", ttl=2 * TEN)
 
 
 def test_state_of_a_key_outlives_its_windows() -> None:
@@ -137,16 +141,6 @@ def test_state_of_a_key_outlives_its_windows() -> None:
         ("ann", None), ("bob", None), ("ann", 2), ("bob", None)
     ]  # fmt: skip
     assert harness.end().is_empty
-
-
-class Always(ProcessWindowFunction):
-    before = ValueState("BIGINT")
-
-    def process(self, elements: pa.Table, window: Any, ctx: Any) -> Any:
-        before = ctx.global_state(self.before)
-        counts = {"before": before.value()}
-        before.update(elements.num_rows)
-        return counts
 
 
 def test_a_time_to_live_is_switched_on_for_state_of_a_window_function() -> None:

@@ -26,16 +26,11 @@ def check_query(query: syntax.EqlQuery, writer: ConditionWriter) -> None:
     :param writer: that of the query, with the columns of the events
     :raises ExpressionTypeError: the types do not match, or a condition is not Boolean; with the position
     """
-    steps = [] if isinstance(query.of, syntax.EqlEventQuery) else query.of.steps
-    keys = (
-        []
-        if isinstance(query.of, syntax.EqlEventQuery)
-        else [*query.of.by, *(key for step in steps for key in step.by)]
-    )
     for event_query in event_queries(query):
         _check_event_query(event_query, writer)
-    for key in keys:
-        _checked(key, writer)
+    if not isinstance(query.of, syntax.EqlEventQuery):
+        for key in (*query.of.by, *(key for step in query.of.steps for key in step.by)):
+            _checked(key, writer)
     for pipe in query.pipes:
         for argument in pipe.arguments:
             if pipe.name == "filter":
@@ -55,6 +50,8 @@ def event_queries(query: syntax.EqlQuery) -> list[syntax.EqlEventQuery]:
 
 def _check_event_query(query: syntax.EqlEventQuery, writer: ConditionWriter) -> None:
     _check_condition(query.condition, writer)
+    if query.category is None:
+        return
     try:
         _type_of(writer.event(query), writer)
     except ExpressionTypeError as error:  # of the event category

@@ -132,12 +132,12 @@ def _check_states(old: StateDefinition, new: StateDefinition) -> None:
                 what = f"was a {kinds[name]} and is a {now[name]}"
                 raise _mismatch(f'the state "{name}" of {operator} {what}', None, _rename(name))
             now_schema = new.tables[table]
-            if not now_schema.equals(_schema_with_expiry(schema, now_schema)):
-                if EXPIRES in schema.names and now_schema.append(schema.field(EXPIRES)).equals(schema):
-                    hint = _SAVEPOINT if table.startswith(STATE) else _rename(name)
-                    raise _mismatch(f'the state "{name}" of {operator} has no time to live any more', None, hint)
+            if not _without_expiry(schema).equals(_without_expiry(now_schema)):
                 types = f"Was: {_shown(schema)}\nIs:  {_shown(now_schema)}"
                 raise _mismatch(f'the state "{name}" of {operator} changed its type', types, _rename(name))
+            if EXPIRES in schema.names and EXPIRES not in now_schema.names:
+                hint = _SAVEPOINT if table.startswith(STATE) else _rename(name)
+                raise _mismatch(f'the state "{name}" of {operator} has no time to live any more', None, hint)
         elif table.startswith(WAITING) and table not in new.tables:
             what = f"{operator} does not select its inputs any more, and elements may still wait"
             raise _mismatch(what, None, NEW_CHECKPOINT)
@@ -163,10 +163,8 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([aligned_column(rows, field) for field in schema], schema=schema)
 
 
-def _schema_with_expiry(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """The stored schema of a state, with the expiry times that *schema* has."""
-    switched_on = EXPIRES in schema.names and EXPIRES not in stored.names
-    return stored.append(schema.field(EXPIRES)) if switched_on else stored
+def _without_expiry(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != EXPIRES])
 
 
 def with_expiry(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from asterism.errors import PatternProcessorError
 from asterism.sigma.chain_rules import (
     OVERLAP,
-    Alternatives,
     ChainElement,
     ChainRule,
     CorrelationChain,
@@ -71,16 +70,13 @@ class ChainTranslator:
         later = bounds
         parts = [chain] if chain.in_any_order else chain.sequence()
         for number, element in enumerate(parts):
-            in_any_order = isinstance(element, Alternatives) or (
-                isinstance(element, CorrelationChain) and element.in_any_order
-            )
             if isinstance(element, CorrelationChain) and set(groups_of(element)) != set(self.outer.groups):
                 raise PatternProcessorError(
                     "a chain in another one must be grouped as that one is",
                     OVERLAP,
                     "group both by the same fields",
                 )
-            if isinstance(element, CorrelationChain) and not in_any_order:
+            if isinstance(element, CorrelationChain) and not element.in_any_order:
                 self._add(element, later)
             elif len(self._made) == MAX_RULES:  # before it is written, because chains can double their length
                 raise PatternProcessorError(f"a chain with those in it has more than {MAX_RULES} rules")

@@ -121,6 +121,11 @@ class CorrelationTranslator:
 
         return isinstance(self.rule.condition, SigmaExtendedCorrelationCondition)
 
+    @property
+    def condition_of(self) -> dict[str, str]:
+        """The conditions of the rules by the references to them."""
+        return dict(zip((rule.reference for rule in self.rules), self.conditions, strict=True))
+
     def pattern(self) -> CorrelationPattern:
         """:raises PatternProcessorError: the correlation cannot be expressed"""
         if self.kind == "temporal_ordered":
@@ -141,7 +146,7 @@ class CorrelationTranslator:
         :param window: the variable of the events of the window; if empty, all events that satisfy a rule are in it
         """
         if self.extended:
-            conditions = dict(zip((rule.reference for rule in self.rules), self.conditions, strict=True))
+            conditions = self.condition_of
             condition, reached = self.presence(lambda reference: f"{self._flag(conditions[reference], window)} = 1")
             value = " + ".join(self._flag(text, window) for text in dict.fromkeys(self.conditions))
             return value, condition, reached
@@ -342,11 +347,7 @@ class CorrelationTranslator:
 
     def _extended_steps(self) -> list[str]:
         """Those in the order in which the condition names its rules; each is a rule or alternatives of rules."""
-
-        def condition_of(reference: str) -> str:
-            return self.conditions[[rule.reference for rule in self.rules].index(reference)]
-
-        return [self.alternatives(part, condition_of) for part in self.parts_in_order()]
+        return [self.alternatives(part, self.condition_of.__getitem__) for part in self.parts_in_order()]
 
     def parts_in_order(self) -> list[Any]:
         """The parts of the condition of a temporal_ordered, between its ``and``."""

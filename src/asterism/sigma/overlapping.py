@@ -47,9 +47,13 @@ class _Member:
     once: bool
 
     @property
+    def counts(self) -> bool:
+        """Whether events are counted until there are enough."""
+        return isinstance(self.rule, CorrelationTranslator) and self.rule.kind == "event_count"
+
+    @property
     def states(self) -> str:
-        counts = isinstance(self.rule, CorrelationTranslator) and self.rule.kind == "event_count"
-        return APART + COUNTED + COMPLETES if counts else APART + COMPLETES
+        return APART + COUNTED + COMPLETES if self.counts else APART + COMPLETES
 
 
 @dataclass(slots=True)
@@ -169,13 +173,12 @@ class OverlappingPart:
             relevant = self._relevant_to(member, written)
             matches = self._matches(member, completed=state == COMPLETES)
             both = conjunction([text for text in (relevant, matches) if text])
-            counts = len(member.states) > 2
             if state == COMPLETES:
                 conditions.append(both)
             elif state == COUNTED:
                 conditions.append(f"{relevant} AND NOT COALESCE({matches}, FALSE)")
             else:
-                conditions.append(f"NOT COALESCE({relevant if counts else both}, FALSE)")
+                conditions.append(f"NOT COALESCE({relevant if member.counts else both}, FALSE)")
         if written.strip(APART):  # then it satisfies a rule
             return conditions
         return [f"({self._relevant})", *conditions]
@@ -224,7 +227,7 @@ class OverlappingPart:
             return conjunction([self._soon_after(row_time, timespan), *unused])
 
         if isinstance(rule, CorrelationTranslator):
-            conditions = dict(zip((known.reference for known in rule.rules), rule.conditions, strict=True))
+            conditions = rule.condition_of
             return self._reached(
                 rule, lambda reference: recently(self._last_of(conditions[reference])), list(conditions)
             )[1]
@@ -303,7 +306,7 @@ class OverlappingPart:
         yield f"D{self.suffix} = ({', '.join(ends)})"
         for member in self._members:
             states = {COUNTED: COUNTED + COMPLETES, COMPLETES: COMPLETES}
-            for state in (COUNTED, COMPLETES) if len(member.states) > 2 else (COMPLETES,):
+            for state in (COUNTED, COMPLETES) if member.counts else (COMPLETES,):
                 inside = [name for name, written in names.items() if written[member.number] in states[state]]
                 yield f"{self._subset(state, member)} = ({', '.join(inside)})"
         if self._counts:

@@ -143,9 +143,8 @@ def _summary(rule: Rule, processor: PatternProcessor) -> str:
     from asterism.elastic.wording import query_words
     from asterism.rules.checking.validation import summary_of
     from asterism.rules.definition.source_words import eql_of
-    from asterism.rules.sets.interfaces import without_flag
 
-    query = eql_of(without_flag(rule.item)[0])
+    query = eql_of(rule.definition)
     if query is None:
         return summary_of(processor)
     return f"EQL, {one_line('; '.join(map(str.strip, query_words(query).splitlines())), 200)}"

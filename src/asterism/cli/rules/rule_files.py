@@ -79,12 +79,10 @@ class RuleInFile:
         :param measures: those of a graph or of a query in EQL, in place of its own
         """
         from asterism.rules.definition.source_words import eql_of
-        from asterism.rules.sets.interfaces import without_flag
 
         rule = self.read(sigma)
-        item = without_flag(rule.item)[0]
-        if measures and eql_of(item) is not None:
-            return _alone(replace(rule, item={**item, "select": list(measures)}))
+        if measures and eql_of(rule.definition) is not None:
+            return _alone(replace(rule, item={**rule.definition, "select": list(measures)}))
         processor = _alone(rule)
         if measures and processor.sql is not None:
             raise click.UsageError("--select is for patterns and EQL: a rule in SQL has MEASURES.")
@@ -93,13 +91,12 @@ class RuleInFile:
     def with_words(self, sigma: SigmaOptions | None = None) -> tuple[PatternProcessor, SourceWords]:
         """The rule as :meth:`processor` returns it, and how it is shown."""
         from asterism.rules.definition.source_words import sigma_words, words_of
-        from asterism.rules.sets.interfaces import without_flag
 
         rule = self.read(sigma)
         processor = _alone(rule)
         if (text := _sigma_text(self.file)) is not None:
             return processor, sigma_words(text, rule.id, processor)
-        return processor, words_of(without_flag(rule.item)[0], processor)
+        return processor, words_of(rule.definition, processor)
 
 
 def _alone(rule: Rule) -> PatternProcessor:

@@ -55,6 +55,11 @@ class Rule(ItemInSlot):
         """The slot of the item in its place: of a rule of a template, that of the template."""
         return self.slot if self.template is None else (str(self.template.get("id")), is_shadow_template(self.template))
 
+    @property
+    def definition(self) -> Any:
+        """The JSON form without the flag that switches the rule off."""
+        return without_flag(self.item)[0]
+
     def processor(self) -> PatternProcessor:
         """The rule itself.
 
@@ -62,7 +67,7 @@ class Rule(ItemInSlot):
         """
         if self.error is not None:
             raise self.error
-        return PatternProcessor.from_dict(without_flag(self.item)[0])
+        return PatternProcessor.from_dict(self.definition)
 
 
 class KeptRules(ABC):
