@@ -31,6 +31,11 @@ def test_integers_are_cut_down_and_never_wrap(value: int, unit: str) -> None:
     (found,) = micros(integers(unit), value)
     limit = FAR // max(TIME_UNITS[unit] // 1000, 1) * max(TIME_UNITS[unit] // 1000, 1)
     assert found == (exact if -limit <= exact <= limit else None)
+    if found is not None:
+        assert integers(unit).of_integer(value) == found
+    else:
+        with pytest.raises(InvalidEventError, match="is out of range"):
+            integers(unit).of_integer(value)
 
 
 @given(value=st.integers(-FAR, FAR), unit=st.sampled_from(list(TIME_UNITS)))

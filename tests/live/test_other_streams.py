@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from asterism import CEP, CountTrigger, GlobalWindows, KeyedStream, Pattern, interval_join, match_recognize, window
+from asterism.columns.time import TimeColumn
 from asterism.errors import ExpressionSyntaxError, InvalidEventError
+from asterism.live.live_input import LiveInput
 from asterism.streams import joins
 from tests.embedded.cases import CLAUSES, JOINS, QUOTES, SECONDS, TRADES, WINDOWS
 from tests.live.driver import OpenedWindows, in_order, play
@@ -112,3 +114,20 @@ def test_a_watermark_for_each_partition() -> None:
         assert engine.watermark == datetime.fromtimestamp(1.999, UTC)
         assert engine.process({"partition": 1, "ts": 1500})["late"].num_rows == 1
         assert engine.finish()["matches"].num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "watermark", "as_column"),
+    [
+        (pa.int64(), 1_500, pa.int64()),
+        (pa.timestamp("ms"), datetime(2026, 1, 31, 12, 0, 0, 1), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "Europe/Madrid"), datetime(2026, 1, 31, 12, tzinfo=UTC), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us"), date(2026, 1, 31), pa.date32()),
+        (pa.date32(), date(2026, 1, 31), pa.date32()),
+        (pa.date32(), datetime(2026, 1, 31, 12), pa.date32()),
+    ],
+)
+def test_watermarks_are_read_as_event_times(kind: pa.DataType, watermark: Any, as_column: pa.DataType) -> None:
+    values = pa.chunked_array([pa.array([watermark], as_column)])
+    expected = TimeColumn("ts", as_column).to_micros(values).to_pylist()
+    assert [LiveInput(pa.table, TimeColumn("ts", kind)).micros(watermark)] == expected

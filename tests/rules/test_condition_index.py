@@ -16,7 +16,7 @@ from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.expressions.ranges import Indexable
+from asterism.expressions.ranges import Indexable, RangeTests
 from asterism.rules.binding.condition_index import NO_REST, ConditionIndex
 from tests.expressions.sql_expressions import table
 
@@ -80,7 +80,7 @@ def bound(schema: pa.Schema, texts: list[str]) -> tuple[Vectorized, list[Indexab
 
 
 def check(events: pa.Table, texts: list[str]) -> float:
-    """Compare the index with the evaluation. Returns the share of conditions that are indexed."""
+    """Compare the index and the tests one by one with the evaluation. Returns the share of conditions that are indexed."""
     vectorized, found_ranges = bound(events.schema, texts)
     parts = {number: one for number, one in enumerate(found_ranges) if one is not None}
     indexed = list(parts)
@@ -94,9 +94,12 @@ def check(events: pa.Table, texts: list[str]) -> float:
     found = np.zeros((events.num_rows, len(indexed)), np.bool_)
     found[np.repeat(np.arange(events.num_rows), np.diff(at)), met] = True
     assert len(met) == found.sum()
+    tested = RangeTests(events.schema, [one.ranges for one in parts.values()]).masks(events)
     for place, number in enumerate(indexed):
-        (values,) = vectorized.alone(number).evaluate(events)
-        assert found[:, place].tolist() == mask_of(values).tolist(), (vectorized.sources[number], parts[number])
+        expected = mask_of(vectorized.evaluate_some(events, [number])[number]).tolist()
+        assert found[:, place].tolist() == expected, (vectorized.sources[number], parts[number])
+        of_rest = np.array(masks)[max(places[place], 0)] if places[place] != NO_REST else True
+        assert (tested[place] & of_rest).tolist() == expected, (vectorized.sources[number], parts[number])
     assert index.meets_any(read, events.num_rows, np.array(masks)).tolist() == found.any(axis=1).tolist()
     return sum(one.rest is None for one in parts.values()) / max(len(found_ranges), 1)
 

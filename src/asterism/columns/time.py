@@ -130,15 +130,26 @@ class TimeColumn:
             cut = pc.divide(count, of)
             count = pc.subtract(cut, pc.less(pc.subtract(count, pc.multiply(cut, of)), 0).cast(pa.int64()))
         first, last = self._range(each)
-        ends = pc.min_max(count)
-        if ends["min"].is_valid and (ends["min"].as_py() < first or ends["max"].as_py() > last):
+        values = (count.drop_null() if count.null_count else count).to_numpy()
+        if len(values) and (values.min() < first or values.max() > last):
             if not lenient:
-                raise InvalidEventError(
-                    f'an event time in "{self.name}" is out of range', f"An event time must be {self._described}."
-                )
+                raise self._out_of_range()
             outside = pc.fill_null(pc.or_(pc.greater(count, last), pc.less(count, first)), False)
             count = pc.if_else(outside, None, count)
         return count if each <= 1 else pc.multiply(count, each)
+
+    def of_integer(self, value: int) -> int:
+        """:meth:`to_micros` of a single value of a column of integers."""
+        each, of = self._nanos // 1000, max(1000 // self._nanos, 1)
+        first, last = self._range(each)
+        if not first <= value // of <= last:
+            raise self._out_of_range()
+        return value // of * max(each, 1)
+
+    def _out_of_range(self) -> InvalidEventError:
+        return InvalidEventError(
+            f'an event time in "{self.name}" is out of range', f"An event time must be {self._described}."
+        )
 
     @property
     def range(self) -> tuple[int, int]:
@@ -163,7 +174,7 @@ class TimeColumn:
         if column.null_count and not lenient:
             message = f'the event time "{self.name}" of {column.null_count:,} {what} is null'
             raise NullEventTimeError(message, detail, hint)
-        return pc.fill_null(column, NO_TIME)
+        return pc.fill_null(column, NO_TIME) if column.null_count else column
 
     @property
     def _described(self) -> str:

@@ -457,7 +457,11 @@ class Vectorized:
 
     def evaluate(self, table: pa.Table) -> list[pa.ChunkedArray]:
         """One column per expression, in the order in which they were added."""
-        plain = {number: plain_column(text) for number, text in enumerate(self.texts)}
+        return [*self.evaluate_some(table, range(len(self.texts))).values()]
+
+    def evaluate_some(self, table: pa.Table, numbers: Iterable[int]) -> dict[int, pa.ChunkedArray]:
+        """The columns of the expressions with these *numbers*."""
+        plain = {number: plain_column(self.texts[number]) for number in numbers}
         computed = [number for number in plain if plain[number] is None]
         try:
             results = iter(self._computed(computed, table) if computed else [])
@@ -465,7 +469,7 @@ class Vectorized:
             culprit = self._culprit(table)
             hint = _ACCEPT if any(name in text for text in self.texts for name in udfs.USER_FUNCTIONS) else _TRY
             raise EvaluationFailedError(f"an expression could not be computed: {error}", culprit, hint) from None
-        return [next(results) if at is None else table.column(at) for at in plain.values()]
+        return {number: next(results) if at is None else table.column(at) for number, at in plain.items()}
 
     def _culprit(self, table: pa.Table) -> str | None:
         """The expression, as written by the user, that fails on these rows."""

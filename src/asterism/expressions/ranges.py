@@ -5,18 +5,28 @@ on. Such conditions cannot fail, and can be looked up in an index instead of bei
 (:mod:`asterism.rules.binding.condition_index`). They are recognized by the operations of a typed value, never by its text; any
 other condition is evaluated by :mod:`asterism.expressions.evaluation`. Of ``kind = 'buy' AND amount > limit``, which cannot
 fail either, only the *rest* is evaluated, ``amount > limit``, which many conditions may share.
+
+The few conditions of a pattern are tested one by one (:class:`RangeTests`). See docs/decisions/0180.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import as_int64
 from asterism.expressions.names import plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.types import (
@@ -28,6 +38,7 @@ from asterism.expressions.types import (
     is_decimal,
     is_numeric,
     is_temporal,
+    spark_type,
 )
 from asterism.expressions.values import Sql, boolean_constant
 
@@ -138,6 +149,13 @@ def complement(ranges: Ranges) -> Ranges | None:
     except _OtherError:
         return None
     return tuple(dict.fromkeys(kept for kept in map(_merged, outside) if kept is not None))
+
+
+def orders_strings(ranges: Ranges) -> bool:
+    """Whether it compares a string other than for equality, so that all strings have to be sorted."""
+    return any(
+        isinstance(bound, tuple) and not r.is_one for alternative in ranges for r in alternative for bound in r[2:]
+    )
 
 
 def _outside(limits: Range) -> Iterator[Range]:
@@ -292,3 +310,114 @@ def _constant(value: Sql) -> str | float | Fraction:
         if value.type in INTEGERS or is_decimal(value.type):
             return Fraction(value.constant)
     raise _OtherError
+
+
+# ---------------------------------------------------------------------------------------------------- rows
+
+
+class RangeTests:
+    """Tests conditions that are made of ranges, one after the other. Of thousands of conditions there is an index
+    (:mod:`asterism.rules.binding.condition_index`).
+
+    :param schema: of the rows
+    """
+
+    def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges]) -> None:
+        ranges = [range_ for condition in conditions for alternative in condition for range_ in alternative]
+        columns = dict.fromkeys(range_[:2] for range_ in ranges)
+        self._encoders = {
+            column: RangeEncoder(schema, column, [range_ for range_ in ranges if range_[:2] == column])
+            for column in columns
+        }
+        self._conditions = [
+            [
+                [(range_[:2], *self._encoders[range_[:2]].bounds(range_)) for range_ in alternative]
+                for alternative in condition
+            ]
+            for condition in conditions
+        ]
+
+    def masks(self, rows: pa.Table) -> list[Mask]:
+        """For each condition the rows for which it is TRUE."""
+        columns = {column: encoder.encoded(rows.column(column[0])) for column, encoder in self._encoders.items()}
+        masks = []
+        for alternatives in self._conditions:
+            mask = np.zeros(rows.num_rows, np.bool_)
+            for ranges in alternatives:
+                mask |= reduce(np.logical_and, (_within(*columns[column], low, high) for column, low, high in ranges))
+            masks.append(mask)
+        return masks
+
+
+def _within(values: Ints, nulls: Mask | None, low: int, high: int) -> Mask:
+    within: Mask = values == low if low == high else (values >= low) & (values <= high)
+    return within if nulls is None else within & ~nulls
+
+
+class RangeEncoder:
+    """Encodes the values of a column, and the bounds of its *ranges*, as integers in the same order.
+
+    :param column: its number, and whether its values are compared as doubles
+
+    Of a string, only its place among the constants matters: 2n + 1 if it is the constant number n, and 2n if it is less than that
+    and greater than the one before.
+    """
+
+    def __init__(self, schema: pa.Schema, column: tuple[int, bool], ranges: Sequence[Range]) -> None:
+        number, self.floating = column
+        self.type = spark_type(schema.field(number).type, "UTC")
+        texts = {bound[0] for range_ in ranges for bound in (range_.low, range_.high) if isinstance(bound, tuple)}
+        self.constants = sorted(texts)
+        self.is_string = pa.types.is_string(self.type)
+        self.only_equality = all(range_.is_one for range_ in ranges)
+
+    def bounds(self, range_: Range) -> tuple[int, int]:
+        low, high = range_.low, range_.high
+        if isinstance(low, tuple):
+            low = 2 * bisect_left(self.constants, low[0]) + 1 + low[1]
+        if isinstance(high, tuple):
+            high = 2 * bisect_left(self.constants, high[0]) + 1 - high[1]
+        return max(LOWEST if low is None else low, LOWEST), min(HIGHEST if high is None else high, HIGHEST)
+
+    def encoded(self, column: pa.ChunkedArray) -> tuple[Ints, Mask | None]:
+        """The values of the column, and which of them are NULL; None: none is."""
+        array = one_chunk(column)
+        if array.type != self.type:
+            array = array.cast(self.type, safe=False)
+        nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return self._integers(array), nulls
+
+    def _integers(self, array: pa.Array) -> Ints:
+        if self.is_string:
+            return self._places(array)
+        if self.floating:
+            doubles = pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
+            bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
+            ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
+            return ordered
+        if is_decimal(self.type) and len(array):
+            words: Ints = np.frombuffer(array.buffers()[1], np.int64)
+            return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+        return as_int64(array) if len(array) else np.empty(0, np.int64)
+
+    def _places(self, array: pa.Array) -> Ints:
+        constants = pa.array(self.constants, pa.string())
+        if self.only_equality:
+            positions: Ints = (
+                pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            )
+            return 2 * positions + 1
+        values = pc.dictionary_encode(array)
+        both = pa.concat_arrays([constants, values.dictionary])
+        order = pc.sort_indices(both).to_numpy()
+        is_constant = order < len(constants)
+        before = np.empty(len(both), np.int64)
+        before[order] = np.cumsum(is_constant)
+        before = before[len(constants) :]  # for each value the number of constants that are not greater
+        equal = np.zeros(len(before), np.bool_)
+        some = np.flatnonzero(before > 0)
+        same = pc.equal(values.dictionary.take(pa.array(some)), constants.take(pa.array(before[some] - 1)))
+        equal[some] = same.to_numpy(zero_copy_only=False)
+        places = np.append(2 * before - equal, 0)
+        of_rows: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]
+        return of_rows

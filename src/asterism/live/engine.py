@@ -100,6 +100,7 @@ class LiveEngine:
         self._names = dict(names) if names is not None else {output: output for output in operator.output_schemas}
         self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
         self._schemas = {name: operator.output_schemas[output] for output, name in self._names.items()}
+        self._empty = {name: schema.empty_table() for name, schema in self._schemas.items()}
         for output, sink in self._sinks.items():
             check_takes_tables(sink, output)
             check_columns_of_sink(sink, self._schemas[output].names)
@@ -411,7 +412,7 @@ class LiveEngine:
 
     def _whole(self, rows: Mapping[str, list[pa.Table]]) -> Rows:
         return {
-            name: pa.concat_tables(rows[output]) if output in rows else self._schemas[name].empty_table()
+            name: pa.concat_tables(rows[output]) if output in rows else self._empty[name]
             for output, name in self._names.items()
         }
 

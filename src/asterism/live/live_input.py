@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from asterism.arguments import shown
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
-from asterism.columns.time import BEFORE_TIME, NO_TIME, TimeColumn, micros
+from asterism.columns.time import BEFORE_TIME, NO_TIME, TimeColumn, micros, to_micros
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival, Operator
@@ -99,22 +99,16 @@ class LiveInput:
             raise StreamDefinitionError("the stream has no event time, so it has no watermark")
         is_integer = pa.types.is_integer(self.time.type)
         expected = type(watermark) is int if is_integer else isinstance(watermark, datetime | date)
-        try:
-            if not expected:
-                raise TypeError
-            kind = self.time.type if is_integer or isinstance(watermark, datetime) else pa.date32()
-            column = TimeColumn(self.time.name, _of_datetime(kind), self.time.unit)
-            return int(column.to_micros(pa.chunked_array([pa.array([watermark], column.type)]))[0].as_py())
-        except (TypeError, pa.ArrowException):
+        if not expected:
             kinds = "an int" if is_integer else "a datetime"
             raise StreamDefinitionError(
                 f"a watermark must be {kinds}, as the event time is, not {shown(watermark)}", hint=hint
-            ) from None
-
-
-def _of_datetime(kind: pa.DataType) -> pa.DataType:
-    """The type of a datetime for a column of this type: one without a time zone is in UTC."""
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+            )
+        if is_integer:
+            return self.time.of_integer(watermark)
+        if pa.types.is_date32(self.time.type) or not isinstance(watermark, datetime):
+            watermark = datetime(watermark.year, watermark.month, watermark.day)
+        return to_micros(watermark)
 
 
 def zone_of(schema: pa.Schema) -> str | None:

@@ -6,7 +6,7 @@ condition that reads earlier events of the match is a program, evaluated for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from asterism.arguments import described, function_name
 from asterism.caches import keep, recent
-from asterism.columns.arrays import Mask
+from asterism.columns.arrays import Mask, cast_to
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
 from asterism.errors import (
@@ -36,7 +36,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import COLUMN, Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, sql_of
-from asterism.expressions.ranges import Indexable, Ranges
+from asterism.expressions.ranges import Indexable, Ranges, RangeTests, orders_strings
 from asterism.expressions.templates import Resolved, is_long_condition, quick_condition, resolved
 from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
@@ -297,9 +297,9 @@ class BoundPattern:
 
     def prepare(self, events: pa.Table, bits: Sequence[pa.ChunkedArray] | None = None) -> list[pa.ChunkedArray]:
         """The columns ``bit_fields`` and ``event_schema`` for events. *bits*: ``bit_fields``, if Spark has computed them."""
-        values = self.vectorized.evaluate(events) if bits is None else []
+        values = self.vectorized.evaluate_some(events, self._evaluated) if bits is None else {}
         columns = [
-            word.cast(field.type)
+            cast_to(word, field.type)
             for word, field in zip(self._words(events, values) if bits is None else bits, self.bit_fields, strict=True)
         ]
         computed = {self.slot_column(slot): slot for slot in self.programs.stored}
@@ -313,13 +313,39 @@ class BoundPattern:
                 columns.append(values[computed[field.name]].cast(field.type))
         return columns
 
-    def _words(self, events: pa.Table, values: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
-        words = np.zeros((self.words, events.num_rows), np.int64)
-        given = events.select(visible(events.schema).names)
+    def _words(self, events: pa.Table, values: Mapping[int, pa.ChunkedArray]) -> list[pa.ChunkedArray]:
+        kind = self.bit_fields[0].type.to_pandas_dtype()
+        words = np.zeros((self.words, events.num_rows), kind)
+        masks = dict(zip(self._tested, self._range_tests.masks(events), strict=True))
         for bit, source in enumerate(self.bit_sources):
-            mask = python_mask(source, given) if isinstance(source, PythonCondition) else mask_of(values[source])
-            words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
+            if isinstance(source, PythonCondition):
+                mask = python_mask(source, events.select(visible(events.schema).names))
+            else:
+                mask = masks[source] if source in masks else mask_of(values[source])
+            words[bit // BITS_PER_WORD] |= mask.astype(kind) << kind(bit % BITS_PER_WORD)
         return [pa.chunked_array([word]) for word in words]
+
+    @cached_property
+    def _tested(self) -> dict[int, Ranges]:
+        """The conditions that are nothing but ranges of columns, by the numbers of their expressions. They are not evaluated."""
+        known = {source: self.vectorized.indexable[source] for source in self.bit_sources if isinstance(source, int)}
+        return {
+            source: condition.ranges
+            for source, condition in known.items()
+            if condition is not None and condition.rest is None and not orders_strings(condition.ranges)
+        }
+
+    @cached_property
+    def _range_tests(self) -> RangeTests:
+        return RangeTests(self.scope.schema, [*self._tested.values()])
+
+    @cached_property
+    def _evaluated(self) -> list[int]:
+        """The numbers of the expressions that :meth:`prepare` evaluates."""
+        conditions = {source for source in self.bit_sources if isinstance(source, int)} - self._tested.keys()
+        return sorted(
+            conditions.union(slot for slot in self.programs.stored if self.slot_column(slot).startswith("s:"))
+        )
 
     # ------------------------------------------------------------------ which events matter
 

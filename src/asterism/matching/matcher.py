@@ -81,6 +81,12 @@ class MatchColumns:
     numbers: Ints | None = None
     """for each match its number among those of its key, from 1 on, if the pattern counts them"""
 
+    @classmethod
+    def none(cls) -> MatchColumns:
+        """No matches."""
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, np.zeros(1, np.int64), empty, empty, empty)
+
     def __len__(self) -> int:
         return len(self.key)
 
@@ -471,7 +477,8 @@ class _Portions:
         """Split matches into portions of at most *most* events; a single match may exceed this."""
         from asterism.matching import kernels
 
-        offsets = offsets_of(kernels.lengths(nodes, np.ascontiguousarray(rows[:, 2])))
+        lengths = kernels.lengths(nodes, np.ascontiguousarray(rows[:, 2])) if len(rows) else rows[:, 2]
+        offsets = offsets_of(lengths)
         cuts = [0]
         while cuts[-1] < len(rows) or len(cuts) == 1:
             end = int(np.searchsorted(offsets, offsets[cuts[-1]] + most, "right")) - 1
@@ -482,6 +489,8 @@ class _Portions:
         from asterism.matching import kernels
 
         begin, end = (self.cuts[min(place, len(self.cuts) - 1)] for place in (number, number + 1))
+        if begin == end:
+            return MatchColumns.none()
         rows, offsets = self.rows[begin:end], self.offsets[begin : end + 1] - self.offsets[begin]
         events, stages = kernels.unfold(self.nodes, np.ascontiguousarray(rows[:, 2]), offsets)
         return MatchColumns(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)

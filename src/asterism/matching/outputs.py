@@ -367,10 +367,9 @@ def match_ids(
     used, place = np.unique(matched.key, return_inverse=True)
     key_hashes = hash_strings(key_strings(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
     ids = np.empty((len(matched), 2), ">u8")
-    for half in range(2):
-        events = np.repeat(seeds[:, half], counts)
-        for part in (step.times[matched.events], matched.positions, *([matched.stages] if with_stages else [])):
-            events = mixed(events ^ part.astype(np.int64).view(np.uint64))
-        # The events of a match differ in these values, so the hash need not depend on their order.
-        ids[:, half] = mixed(np.add.reduceat(events, matched.offsets[:-1]) ^ key_hashes)
+    events = np.repeat(seeds, counts, axis=0)
+    for part in (step.times[matched.events], matched.positions, *([matched.stages] if with_stages else [])):
+        events = mixed(events ^ part.astype(np.int64).view(np.uint64)[:, None])
+    # The events of a match differ in these values, so the hash need not depend on their order.
+    ids[:] = mixed(np.add.reduceat(events, matched.offsets[:-1]) ^ key_hashes[:, None])
     return as_hex(ids.view(np.uint8))

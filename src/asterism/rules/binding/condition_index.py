@@ -10,21 +10,15 @@ See docs/decisions/0038.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import as_int64
-from asterism.expressions.ranges import HIGHEST, LOWEST, Range, Ranges
-from asterism.expressions.types import is_decimal, spark_type
+from asterism.columns.arrays import Ints, Mask
+from asterism.expressions.ranges import LOWEST, Range, RangeEncoder, Ranges
 
-_Column = tuple[int, bool]
-"""The number of a column, and whether its values are compared as doubles."""
 NO_COLUMN, NO_REST = -1, -1
 
 
@@ -44,7 +38,7 @@ class ConditionIndex:
         self.columns = sorted({column for column, _ in uses})
         """The numbers of the columns that the conditions read."""
         self._encoders = [
-            _Encoder(schema, column, [range_ for range_ in ranges if range_[:2] == column]) for column in uses
+            RangeEncoder(schema, column, [range_ for range_ in ranges if range_[:2] == column]) for column in uses
         ]
 
         groups: dict[tuple[int, int, bool], dict[int, list[tuple[int, int, list[tuple[int, int, int]]]]]] = {}
@@ -109,11 +103,9 @@ class ConditionIndex:
         values = np.zeros((len(self._encoders), rows), np.int64)
         nulls = np.zeros((len(self._encoders), rows), np.bool_)
         for (column, _), number in self._columns.items():
-            encoder = self._encoders[number]
-            array = one_chunk(of_number[column]).cast(encoder.type, safe=False)
-            values[number] = encoder.encoded(array)
-            if array.null_count:
-                nulls[number] = array.is_null().to_numpy(zero_copy_only=False)
+            values[number], unknown = self._encoders[number].encoded(of_number[column])
+            if unknown is not None:
+                nulls[number] = unknown
         return values, nulls
 
 
@@ -142,62 +134,3 @@ def _tables(
 
 def _rows(rows: Iterable[tuple[int, ...]], columns: int) -> Ints:
     return np.array(list(rows), np.int64).reshape(-1, columns)
-
-
-class _Encoder:
-    """Encodes the values of a column, and the bounds of its *ranges*, as integers in the same order.
-
-    Of a string, only its place among the constants matters: 2n + 1 if it is the constant number n, and 2n if it is less than that
-    and greater than the one before.
-    """
-
-    def __init__(self, schema: pa.Schema, column: _Column, ranges: Sequence[Range]) -> None:
-        number, self.floating = column
-        self.type = spark_type(schema.field(number).type, "UTC")
-        texts = {bound[0] for range_ in ranges for bound in (range_.low, range_.high) if isinstance(bound, tuple)}
-        self.constants = sorted(texts)
-        self.is_string = pa.types.is_string(self.type)
-        self.only_equality = all(range_.is_one for range_ in ranges)
-
-    def bounds(self, range_: Range) -> tuple[int, int]:
-        low, high = range_.low, range_.high
-        if isinstance(low, tuple):
-            low = 2 * bisect_left(self.constants, low[0]) + 1 + low[1]
-        if isinstance(high, tuple):
-            high = 2 * bisect_left(self.constants, high[0]) + 1 - high[1]
-        return max(LOWEST if low is None else low, LOWEST), min(HIGHEST if high is None else high, HIGHEST)
-
-    def encoded(self, array: pa.Array) -> Ints:
-        if self.is_string:
-            return self._places(array)
-        if self.floating:
-            doubles = pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
-            bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
-            ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
-            return ordered
-        if is_decimal(self.type) and len(array):
-            words: Ints = np.frombuffer(array.buffers()[1], np.int64)
-            return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-        return as_int64(array) if len(array) else np.empty(0, np.int64)
-
-    def _places(self, array: pa.Array) -> Ints:
-        constants = pa.array(self.constants, pa.string())
-        if self.only_equality:
-            positions: Ints = (
-                pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-            )
-            return 2 * positions + 1
-        values = pc.dictionary_encode(array)
-        both = pa.concat_arrays([constants, values.dictionary])
-        order = pc.sort_indices(both).to_numpy()
-        is_constant = order < len(constants)
-        before = np.empty(len(both), np.int64)
-        before[order] = np.cumsum(is_constant)
-        before = before[len(constants) :]  # for each value the number of constants that are not greater
-        equal = np.zeros(len(before), np.bool_)
-        some = np.flatnonzero(before > 0)
-        same = pc.equal(values.dictionary.take(pa.array(some)), constants.take(pa.array(before[some] - 1)))
-        equal[some] = same.to_numpy(zero_copy_only=False)
-        places = np.append(2 * before - equal, 0)
-        of_rows: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]
-        return of_rows
