@@ -92,19 +92,27 @@ class LazyTable:
     def batches(self, names: Sequence[str], only: SourceFilter | None = None) -> Iterator[pa.RecordBatch]:
         """Some columns, batch by batch.
 
-        :param only: of the rows that the filter does not keep, none need be read
+        :param only: of the rows that the filter does not keep, none need be read. All batches may have its bits, and the columns
+            beside them, instead.
         :raises StreamDefinitionError: reading fails
         """
         stored = [name for name in self.column_names if name not in self._computed]
         # An expression may read any column; there is none if the query needs only others.
-        read = stored if any(name in self._computed for name in names) else [name for name in stored if name in names]
+        read = [name for name in stored if name in names]
+        if any(name in self._computed for name in names):
+            read, only = stored, only and only._replace(bits=None)
         expected = pa.schema([self.schema.field(name) for name in names])
+        bits = only and only.bits
         with _errors():
             for batch in self._read(read or stored[:1], only):
                 table = self._convert(pa.Table.from_batches([batch]))
                 for name, values in self._computed.items():
                     if name in names:
                         table = table.append_column(name, values(table))
+                if bits is not None and bits.fields[0].name in table.column_names:
+                    names = [*bits.beside, *(field.name for field in bits.fields)]
+                    expected = pa.schema([*(self.schema.field(name) for name in bits.beside), *bits.fields])
+                    bits = None
                 table = table.select(names)
                 if not table.schema.equals(expected):
                     raise StreamDefinitionError(
@@ -155,11 +163,12 @@ def _relation(relation: Any) -> tuple[pa.Schema, Batches]:
 
     def read(names: Sequence[str], only: SourceFilter | None) -> Iterable[pa.RecordBatch]:
         condition = only and only.sql(comparable, calls=True)
+        columns = _columns(names, only, comparable)
         if condition is None:
-            return _of_relation(relation, names)
+            return _of_relation(relation, columns)
         # The optimizer moves a filter below expressions of the relation, such as a CAST, which then fail for other rows than
         # before. It cannot move it below a LIMIT.
-        return _of_relation(relation.limit(_NO_LIMIT).filter(condition), names)
+        return _of_relation(relation.limit(_NO_LIMIT).filter(condition), columns)
 
     return schema, read
 
@@ -187,8 +196,12 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
         return None  # the values decide which type the times have
 
     def read(names: Sequence[str], only: SourceFilter | None) -> Iterator[pa.RecordBatch]:
-        whole = pa.schema([schema.field(name) for name in names])
+        every = pa.schema([schema.field(name) for name in names])
+        bits = only and only.bits
         for batch in _of_files(files, kind, schemas, names, only):
+            whole = every
+            if bits is not None and bits.fields[0].name in batch.schema.names:
+                whole = batch.schema
             nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
             columns = [
                 (batch.column(field.name) if field.name in batch.schema.names else nothing).cast(field.type)
@@ -234,23 +247,33 @@ def _of_files(
 ) -> Iterator[pa.RecordBatch]:
     """Of each file the columns that it has."""
     if kind == "parquet" and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
-        condition = only.sql(schemas[0])
-        if condition is not None and is_read_alike(files, schemas[0], names):
-            are_read = yield from _of_parquet(files, names, condition)
+        condition, columns = only.sql(schemas[0]), _columns(names, only, schemas[0])
+        if (condition is not None or columns.keys() != set(names)) and is_read_alike(files, schemas[0], names):
+            are_read = yield from _of_parquet(files, columns, condition or "TRUE")
             if are_read:
                 return
     for file, schema in zip(files, schemas, strict=True):
         yield from _parts(file, kind, schema, [name for name in names if name in schema.names])
 
 
-def _of_parquet(files: Sequence[Path], names: Sequence[str], condition: str) -> Generator[pa.RecordBatch, None, bool]:
+def _columns(names: Sequence[str], only: SourceFilter | None, source: pa.Schema) -> dict[str, str]:
+    """What a query of DuckDB selects, by name: these columns; or bits, and the columns that are needed beside them."""
+    bits = None if only is None else only.bits_sql(source)
+    if only is None or only.bits is None or bits is None:
+        return {name: quoted_name(name) for name in names}
+    return {name: quoted_name(name) for name in only.bits.beside} | bits
+
+
+def _of_parquet(
+    files: Sequence[Path], columns: Mapping[str, str], condition: str
+) -> Generator[pa.RecordBatch, None, bool]:
     """The rows for which a condition holds. Returns whether DuckDB can read the files: Arrow knows further codecs."""
     import duckdb
 
     with database_of_files(files, pa.cpu_count()) as database:
         try:
             relation = database.read_parquet([str(file) for file in files], hive_partitioning=False)
-            batches = iter(_of_relation(relation.filter(condition), names))
+            batches = iter(_of_relation(relation.filter(condition), columns))
             first = next(batches, None)
         except duckdb.Error:
             return False
@@ -269,9 +292,9 @@ def _parts(file: Path, kind: str, schema: pa.Schema, names: Sequence[str]) -> It
     yield from parts_of_file(file, kind, pa.schema([schema.field(name) for name in names or schema.names[:1]]))
 
 
-def _of_relation(relation: Any, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    quoted = ", ".join(map(quoted_name, names))
-    reader: Iterable[pa.RecordBatch] = relation.project(quoted).to_arrow_reader(_ROWS)
+def _of_relation(relation: Any, columns: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
+    selected = ", ".join(f"{text} AS {quoted_name(name)}" for name, text in columns.items())
+    reader: Iterable[pa.RecordBatch] = relation.project(selected).to_arrow_reader(_ROWS)
     return reader
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ CHUNK = 2**18
 """The number of events that are prepared at once."""
 BUCKETS = 64
 """A part has the keys of some buckets, or of all."""
-ROWS_OF_PART = 2**17
+ROWS_OF_PART = 2**15
 """The least number of prepared events, over the number of parts, of a table that is divided."""
 _AHEAD = 2
 """The number of results, over the number of threads, that are computed before they are asked for."""
@@ -164,6 +164,24 @@ def buckets_of(keys: pa.Table) -> Buckets:
     return (hash_keys(keys) >> np.uint64(58)).astype(np.uint8)
 
 
+class _Chunk(NamedTuple):
+    """Prepared rows, sorted by bucket, and where the rows of each bucket end; None: the buckets are not known yet."""
+
+    rows: pa.Table
+    ends: list[int] | None
+
+    @classmethod
+    def of(cls, rows: pa.Table, buckets: Buckets) -> _Chunk:
+        ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS)).tolist()
+        return cls(rows.take(pa.array(np.argsort(buckets, kind="stable"))), ends)
+
+    def of_bucket(self, bucket: int) -> pa.Table:
+        """The rows of a bucket, in their order."""
+        assert self.ends is not None
+        begin = self.ends[bucket - 1] if bucket else 0
+        return self.rows.slice(begin, self.ends[bucket] - begin)
+
+
 class DividedRows:
     """The prepared rows of the inputs of an operator, by the buckets of their keys.
 
@@ -173,18 +191,22 @@ class DividedRows:
 
     def __init__(self, schemas: Mapping[str, pa.Schema], buckets_of: BucketsOf, memory: int) -> None:
         self._schemas, self._buckets_of, self._memory = schemas, buckets_of, memory
-        self._chunks: dict[str, list[tuple[pa.Table, Buckets | None]]] = {name: [] for name in schemas}
+        self._chunks: dict[str, list[_Chunk]] = {name: [] for name in schemas}
         self._rows = self._bytes = 0
         self._folder: TemporaryDirectory[str] | None = None
         self._written: set[tuple[str, int]] = set()
 
-    def add(self, name: str, rows: pa.Table, buckets: Buckets | None) -> None:
+    def chunk(self, rows: pa.Table, *, many: bool) -> _Chunk:
+        """Prepared rows for :meth:`add`; any thread may call this.
+
+        :param many: whether it pays to divide them before it is known into how many parts
         """
-        :param buckets: those of the rows; None: not known yet
-        """
-        self._chunks[name].append((rows, buckets))
-        self._rows += rows.num_rows
-        self._bytes += rows.nbytes
+        return _Chunk.of(rows, self._buckets_of(rows)) if many else _Chunk(rows, None)
+
+    def add(self, name: str, chunk: _Chunk) -> None:
+        self._chunks[name].append(chunk)
+        self._rows += chunk.rows.num_rows
+        self._bytes += chunk.rows.nbytes
         if self._bytes > self._memory:
             self._write()
 
@@ -205,17 +227,25 @@ class DividedRows:
             return
         count = self.count
         size = BUCKETS // count
-        divided = {
-            name: [self._divided(rows, buckets, count) for rows, buckets in self._chunks.pop(name)]
-            for name in self._schemas
-        }
+        chunks = {name: self._chunks.pop(name) for name in self._schemas}
+        if count > 1:
+            chunks = {name: self._divided(some) for name, some in chunks.items()}
         for number in range(count):
-            part = {
-                name: pa.concat_tables([parts[number] for parts in chunks] or [self._schemas[name].empty_table()])
-                for name, chunks in divided.items()
-            }
+            buckets = range(number * size, (number + 1) * size)
+            part = {name: self._joined(name, some, buckets if count > 1 else None) for name, some in chunks.items()}
             if empty or any(rows.num_rows for rows in part.values()):
-                yield TablePart(range(number * size, (number + 1) * size), partial(dict, part))
+                yield TablePart(buckets, partial(_in_one_piece, part))
+
+    def _divided(self, chunks: Sequence[_Chunk]) -> list[_Chunk]:
+        """The chunks, with their buckets."""
+        return [chunk if chunk.ends is not None else self.chunk(chunk.rows, many=True) for chunk in chunks]
+
+    def _joined(self, name: str, chunks: Sequence[_Chunk], buckets: Iterable[int] | None) -> pa.Table:
+        """The rows of some buckets; None: of all, in any order."""
+        some = [chunk.rows for chunk in chunks]
+        if buckets is not None:
+            some = [chunk.of_bucket(bucket) for bucket in buckets for chunk in chunks]
+        return pa.concat_tables(some or [self._schemas[name].empty_table()])
 
     def _read(self, bucket: int) -> Tables:
         assert self._folder is not None
@@ -240,12 +270,9 @@ class DividedRows:
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="asterism-")
             for name, chunks in self._chunks.items():
-                parts: list[list[pa.Table]] = [[] for _ in range(BUCKETS)]
-                for rows, buckets in chunks:
-                    for of_bucket, part in zip(parts, self._divided(rows, buckets, BUCKETS), strict=True):
-                        of_bucket.append(part)
-                for bucket, of_bucket in enumerate(parts):
-                    part = pa.concat_tables(of_bucket or [self._schemas[name].empty_table()])
+                divided = self._divided(chunks)
+                for bucket in range(BUCKETS):
+                    part = self._joined(name, divided, [bucket])
                     if not part.num_rows:
                         continue
                     with (
@@ -257,20 +284,15 @@ class DividedRows:
                 chunks.clear()
         self._bytes = 0
 
-    def _divided(self, rows: pa.Table, buckets: Buckets | None, count: int) -> list[pa.Table]:
-        """The rows of each part, in their order."""
-        if count == 1:
-            return [rows]
-        known = self._buckets_of(rows) if buckets is None else buckets
-        parts = known // np.uint8(BUCKETS // count)
-        sorted_rows = rows.take(pa.array(np.argsort(parts, kind="stable")))
-        ends = np.cumsum(np.bincount(parts, minlength=count)).tolist()
-        return [sorted_rows.slice(begin, end - begin) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-
     def close(self) -> None:
         """Remove the files."""
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _in_one_piece(tables: Tables) -> Tables:
+    """The tables with one chunk of each column, made in the thread that uses them."""
+    return {name: rows.combine_chunks() for name, rows in tables.items()}
 
 
 def _streams_in(file: pa.NativeFile) -> Iterator[pa.Table]:
@@ -309,13 +331,12 @@ def divided_rows(
     try:
         for name, source in sources.items():
 
-            def prepared(operator: SomeOperator, chunk: pa.Table, name: str = name) -> tuple[pa.Table, Buckets | None]:
-                rows = prepare(operator, name, chunk)
+            def prepared(operator: SomeOperator, chunk: pa.Table, name: str = name) -> _Chunk:
                 many = chunk.num_rows == CHUNK  # there are more
-                return rows, buckets_of(rows) if many else None
+                return divided.chunk(prepare(operator, name, chunk), many=many)
 
-            for rows, buckets in workers.map(prepared, chunks_of(source)):
-                divided.add(name, rows, buckets)
+            for chunk in workers.map(prepared, chunks_of(source)):
+                divided.add(name, chunk)
     except BaseException:
         divided.close()
         raise

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from asterism.arguments import expect
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import BUCKET, KEY_HASH
+from asterism.columns.groups import KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
 from asterism.embedded.lazy_events import LazyTable, SelectedEvents
 from asterism.embedded.parts import BUCKETS, BucketsOf, TablePart, Workers, buckets_of, chunks_of, divided_rows
-from asterism.embedded.source_filters import SourceFilter
+from asterism.embedded.source_filters import SourceBits, SourceFilter
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.ranges import Ranges
 from asterism.matching.operator import CepOperator
@@ -59,18 +59,8 @@ def parts_of_pattern(
 
     def run(operator: CepOperator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
-        prepared = part.read()[EVENTS]
-        # One bucket, which has all keys; then the end of the part.
-        state = operator.initial_table_state()
-        for events in (prepared, prepared.slice(0, 0)):
-            buckets = pa.array(np.zeros(events.num_rows, np.int64))
-            steps = operator.process_table(state, events.append_column(BUCKET, buckets), now)
-            while True:
-                try:
-                    _add(rows, next(steps))
-                except StopIteration as end:
-                    state = end.value
-                    break
+        for outputs in operator.process_part(part.read()[EVENTS], now):
+            _add(rows, outputs)
         return {name: pa.concat_tables(tables) for name, tables in rows.items()}
 
     schemas = {EVENTS: operator.inputs[EVENTS].prepared}
@@ -325,9 +315,16 @@ def selected(events: Any, operator: Operator, name: str = EVENTS, only: SourceFi
 
 
 def selected_for_pattern(events: Any, operator: CepOperator) -> Any:
-    """:func:`selected`, without events that cannot matter if their source can leave them out."""
-    ranges = None if operator.wants_late else operator.pattern.relevant_ranges
-    return selected(events, operator, only=filter_of(ranges, operator.schema, operator.time, operator.processing_time))
+    """:func:`selected`, without events that cannot matter if their source can leave them out, and with the conditions as bits if
+    it can evaluate them.
+    """
+    pattern = operator.pattern
+    ranges = None if operator.wants_late else pattern.relevant_ranges
+    only = filter_of(ranges, operator.schema, operator.time, operator.processing_time)
+    if pattern.bit_conditions is not None:
+        bits = SourceBits(tuple(pattern.bit_fields), pattern.bit_conditions, tuple(operator.columns_beside_bits))
+        only = (only or SourceFilter(None, operator.schema, None))._replace(bits=bits)
+    return selected(events, operator, only=only)
 
 
 def filter_of(ranges: Ranges | None, schema: pa.Schema, time: TimeColumn, processing_time: bool) -> SourceFilter | None:

@@ -429,16 +429,25 @@ class BoundPattern:
         :attr:`columns_beside_bits`; None if a condition is more than ranges of columns, which cannot fail, or if
         :meth:`prepare` computes other values, too.
         """
+        if self.bit_conditions is None:
+            return None
+        words: list[list[str]] = [[] for _ in range(self.words)]
+        for bit, text in enumerate(self._texts_of_bits):
+            words[bit // BITS_PER_WORD].append(f"IF({text}, {1 << bit % BITS_PER_WORD}L, 0L)")
+        return [" + ".join(word) for word in words]
+
+    @cached_property
+    def bit_conditions(self) -> tuple[tuple[Ranges, ...], ...] | None:
+        """For each of ``bit_fields`` what its bits test; None: see :attr:`bits_sql`."""
         names = {name.lower() for name in self.scope.schema.names}  # Spark replaces a column with the name in any case
         if not self.bit_sources or any(field.name in names for field in self.bit_fields):
             return None
         conditions = self._conditions_with_ranges
         if conditions is None or any(condition.rest is not None for condition in conditions):
             return None
-        words: list[list[str]] = [[] for _ in range(self.words)]
-        for bit, text in enumerate(self._texts_of_bits):
-            words[bit // BITS_PER_WORD].append(f"IF({text}, {1 << bit % BITS_PER_WORD}L, 0L)")
-        return [" + ".join(word) for word in words]
+        ranges = [condition.ranges for condition in conditions]
+        firsts = range(0, len(ranges), BITS_PER_WORD)
+        return tuple(tuple(ranges[first : first + BITS_PER_WORD]) for first in firsts)
 
     @property
     def columns_beside_bits(self) -> list[str]:

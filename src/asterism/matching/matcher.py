@@ -183,7 +183,7 @@ class KeyedEvents:
         from asterism.matching.kernels import NO_ADVANCE
 
         n_stored = page.keys.num_rows
-        all_keys = pa.concat_tables([page.keys, keys])
+        all_keys = pa.concat_tables([page.keys, keys]) if n_stored else keys
         codes, n_keys = group_codes(all_keys)
         first_row = first_rows(codes, n_keys)
         horizons = np.full(n_keys, horizon, np.int64)
@@ -404,9 +404,12 @@ class _Pool:
     @classmethod
     def of(cls, page: Page, events: KeyedEvents, columns: Sequence[str]) -> _Pool:
         n_stored = len(page.times)
+        table, times = events.table.select(columns), events.table.column(TIME).to_numpy()
+        if not n_stored:  # without copies
+            return cls(table.combine_chunks(), times, events.rows, events.positions)
         return cls(
-            pa.concat_tables([page.events, events.table.select(columns)]).combine_chunks(),
-            np.concatenate([page.times, events.table.column(TIME).to_numpy()]),
+            pa.concat_tables([page.events, table]).combine_chunks(),
+            np.concatenate([page.times, times]),
             rows=np.concatenate([np.arange(n_stored), n_stored + events.rows]),
             positions=np.concatenate([page.positions, events.positions]),
         )
@@ -444,7 +447,9 @@ class _Slice:
 
     def reporting(self, wanted: Mask) -> _Slice:
         """Without the timed-out partial matches of keys that are not *wanted*."""
-        return self if wanted.all() else replace(self, lost=self.lost[wanted[self.lost[:, 0]]])
+        if wanted.all():
+            return self
+        return replace(self, lost=self.lost[wanted[self.lost[:, 0]]] if wanted.any() else self.lost[:0])
 
     def portions(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[MatchColumns, MatchColumns, bool]]:
         """Matches and timed-out partial matches, in portions of about SLICE; the third item says whether it is the last."""

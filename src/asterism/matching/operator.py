@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_options
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import BUCKET, group_codes
 from asterism.columns.sort_keys import order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, to_datetime
@@ -374,32 +374,62 @@ class CepOperator(KeyGroupOperator):
         """
         group = Group.without_state(now)
         bucket = events.column(BUCKET)[-1].as_py() if events.num_rows else None
-        if self.processing_time:
-            events = stamped(events, now.processing_time)
-        else:
-            timeless = events.column(TIME).to_numpy() == NO_TIME
-            if timeless.any():
-                self.late(group, EVENTS, events.filter(pa.array(timeless)))
-                events = events.filter(pa.array(~timeless))
+        events = self._events_of_table(events, group)
         n_stored = state.page.keys.num_rows
         if not events.num_rows and (not n_stored or bucket == state.bucket):
             yield group.taken()
             return state
-        events = self._ordered(events)
-        keys = self._keys_of(events)
         is_open = np.concatenate(
             [
                 np.full(n_stored, bucket == state.bucket),
                 events.column(BUCKET).to_numpy() == bucket,
             ]
         )
-        with enough_memory(lambda: _heaviest(state.page, keys)):
-            shown = KeyedEvents.of_one(self.pattern, state.page, keys, events, END_OF_TIME, is_open=is_open)
-            for step in self.matcher.advance_one(state.page, shown, processing_time=now.processing_time):
+        page = yield from self._steps_of_table(state.page, events, is_open, group)
+        return TableState(page, bucket)
+
+    def process_part(self, events: pa.Table, now: Now) -> Iterator[dict[str, pa.Table]]:
+        """:meth:`process_table` for all events of some keys at once. Yields rows of the outputs.
+
+        :param events: prepared events, in order of arrival
+        """
+        group = Group.without_state(now)
+        events = self._events_of_table(events, group)
+        yield group.taken()
+        if events.num_rows:
+            yield from self._steps_of_table(self.empty_page(), events, None, group)
+
+    def _events_of_table(self, events: pa.Table, group: Group) -> pa.Table:
+        """The events of a table that have a time, in order; the others are late."""
+        if self.processing_time:
+            return self._ordered(stamped(events, group.processing_time))
+        timeless = events.column(TIME).to_numpy() == NO_TIME
+        if timeless.any():
+            self.late(group, EVENTS, events.filter(pa.array(timeless)))
+            events = events.filter(pa.array(~timeless))
+        return self._ordered(events)
+
+    def _steps_of_table(
+        self, page: Page, events: pa.Table, is_open: Mask | None, group: Group
+    ) -> Generator[dict[str, pa.Table], None, Page]:
+        """Yields rows of the outputs; returns the remaining partial matches.
+
+        :param is_open: see :meth:`~asterism.matching.matcher.KeyedEvents.of_one`
+        """
+        keys = self._keys_of(events)
+        with enough_memory(lambda: _heaviest(page, keys)):
+            shown = KeyedEvents.of_one(self.pattern, page, keys, events, END_OF_TIME, is_open=is_open)
+            for step in self._matcher_of_tables.advance_one(page, shown, processing_time=group.processing_time):
                 self.collect(step, group)
                 yield group.taken()
         assert step.page is not None
-        return TableState(step.page, bucket)
+        return step.page
+
+    @functools.cached_property
+    def _matcher_of_tables(self) -> Matcher:
+        """The matcher, which leaves out timed-out partial matches if no output has them: nobody counts those of a table."""
+        kinds = [*self.function_inputs, *(output.spec.kind for output in self.match_outputs.values())]
+        return Matcher([self.pattern], reporting=[OutputKind.TIMED_OUT in kinds])
 
     def initial_table_state(self) -> TableState:
         return TableState(self.empty_page(), None)
