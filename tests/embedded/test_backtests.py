@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyarrow import parquet
 
-from asterism import CEP, Backtest, KeyedStream
+from asterism import CEP, Backtest, KeyedStream, Pattern, PatternProcessor
 from asterism.cli.main import main
+from asterism.embedded.lazy_events import LazyTable
 from tests.embedded.backtest_checks import CHECKS, EVENTS, table_of
 from tests.embedded.rule_cases import OTHERS, RULES
 
@@ -22,6 +24,34 @@ def ran(*sides: Any, events: list[Any] = EVENTS, time: str | None = "ts", **opti
 @pytest.mark.parametrize("name", CHECKS)
 def test_what_is_found(name: str) -> None:
     CHECKS[name](ran)
+
+
+@pytest.mark.parametrize("kind", ["c", "z"])
+def test_events_that_no_rule_needs_are_not_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report is that over a table in memory, in which all events are; *kind*: of the first stage of the old rule."""
+    new, old = (
+        [
+            PatternProcessor(
+                "r", number, Pattern.begin("one").where(f"kind = '{first}'").followed_by("two").where("kind = 'b'")
+            )
+        ]
+        for number, first in ((2, "c"), (1, kind))
+    )
+    parquet.write_table(table_of(EVENTS), tmp_path / "events.parquet")
+    counts, batches = list[int](), LazyTable.batches
+
+    def counted(self: LazyTable, names: Any, only: Any = None) -> Any:
+        for batch in batches(self, names, only):
+            counts.extend([batch.num_rows] if only is not None else [])
+            yield batch
+
+    monkeypatch.setattr(LazyTable, "batches", counted)
+    stream = KeyedStream(tmp_path / "events.parquet", key="user", time="ts")
+    expected, report = ran(new, old), CEP.backtest(stream, new, old, key_groups=4)
+    assert report.summary.equals(expected.summary)
+    assert report.matches.equals(expected.matches)
+    assert (report.events, report.rules[0].kept) == (len(EVENTS), 1 if kind == "c" else 0)
+    assert sum(counts) == 5  # one c, and four b
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +23,7 @@ from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFa
 from asterism.embedded import lazy_events
 from asterism.embedded.databases import database_of_files
 from asterism.embedded.lazy_events import LazyTable
-from asterism.embedded.source_filters import SourceFilter
+from asterism.embedded.source_filters import SourceBits, SourceFilter
 from asterism.errors import AsterismError, InvalidEventError, NullEventTimeError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -190,6 +191,25 @@ def test_a_filter_keeps_what_its_condition_keeps(text: str, rows: list[Any]) -> 
         assert len(database.from_arrow(wanted).filter(condition)) == wanted.num_rows
 
 
+@given(texts=st.lists(CONDITION, min_size=1, max_size=9), rows=st.lists(ROW, max_size=14))
+@settings(max_examples=examples(30, usual=200), deadline=None)
+def test_bits_of_a_source_are_those_of_the_conditions(texts: list[str], rows: list[Any]) -> None:
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    vectorized, scope = Vectorized(SCHEMA), Scope(SCHEMA)
+    numbers = [vectorized.add(scope.resolve(scope.parse(text), text), text) for text in texts]
+    known = [vectorized.indexable[number] for number in numbers]
+    conditions = tuple(condition.ranges for condition in known if condition is not None and condition.rest is None)
+    bits = SourceBits((pa.field("bits", pa.int16()),), (conditions,), ())
+    computed = SourceFilter(None, SCHEMA, None, bits=bits).bits_sql(SCHEMA)
+    if computed is None or len(conditions) < len(texts):
+        return
+    answers = [pc.fill_null(column, False).to_pylist() for column in vectorized.evaluate(table)]
+    words = [sum(answer << bit for bit, answer in enumerate(of_row)) for of_row in zip(*answers, strict=True)]
+    with database_of_files([], 1) as database:
+        relation = database.from_arrow(table).project(f"{computed['bits']} AS bits")
+        assert relation.to_arrow_table().column("bits").to_pylist() == words
+
+
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     batches = LazyTable.batches
@@ -242,6 +262,28 @@ def test_rows_that_a_loop_takes_are_not_read(tmp_path: Path, monkeypatch: pytest
         TABLE, "loop", "kind = 'buy'", "kind <> 'buy'"
     )
     assert sum(counts) == 2
+
+
+@pytest.mark.parametrize("second", ["kind = 'view'", "kind > 'view'"])
+@pytest.mark.parametrize("source", ["files", "relation"])
+def test_columns_that_only_conditions_need_are_not_read(
+    source: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB evaluates conditions that are equalities of strings, also of a pattern to which every event matters."""
+    pattern = Pattern.begin("a").where("kind = 'buy'").next("b").where(second)
+    names, batches = set[str](), LazyTable.batches
+
+    def seen(self: LazyTable, *arguments: Any) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, *arguments):
+            names.update(batch.schema.names)
+            yield batch
+
+    monkeypatch.setattr(LazyTable, "batches", seen)
+    found = CEP.pattern(KeyedStream(sources(TABLE, tmp_path)[source], key="user", time="ts"), pattern).select(
+        "b.ts AS ts"
+    )
+    assert sorted(found.column("ts").to_pylist()) == ([1, 51] if second == "kind = 'view'" else [])
+    assert ("kind" in names) == (second != "kind = 'view'")
 
 
 PAIR = Pattern.begin("a").where(BUYS[0]).followed_by("b").where(BUYS[1])
