@@ -274,6 +274,8 @@ class Vectorized:
     zone: str = field(init=False)
     _label: str | None = field(init=False)
     """the time zone of the first TIMESTAMP column"""
+    _tried_scope: tuple[str, str] | None = field(init=False, default=None, compare=False, repr=False)
+    """the cached value of :attr:`_scope`"""
 
     def __post_init__(self) -> None:
         metadata = self.schema.metadata or {}
@@ -290,7 +292,8 @@ class Vectorized:
 
     def add(self, node: exp.Expr, text: str) -> int:
         """Add an expression and return its number; *text* is the expression as written by the user, for messages."""
-        return self.add_value(self.translate(node, text), text)
+        value = self.translate(node, text)
+        return self.add_value(value, text, is_harmless=_is_harmless(node, value))
 
     def add_value(self, value: Sql, text: str, known: Indexable | None = None, *, is_harmless: bool = False) -> int:
         """:meth:`add` for an expression that is already translated.
@@ -374,7 +377,7 @@ class Vectorized:
         :raises ExpressionSyntaxError: it took more than *limit*, so each batch of events would take as long
         :raises ExpressionTypeError: DuckDB rejects an expression
         """
-        scope = _scope_of(self.schema), self.zone
+        scope = self._scope
         computed = [
             number
             for number, text in enumerate(self.texts)
@@ -408,8 +411,15 @@ class Vectorized:
                 )
         return taken
 
+    @property
+    def _scope(self) -> tuple[str, str]:
+        """The columns and the time zone, of which the schema has no fast hash."""
+        if self._tried_scope is None:
+            self._tried_scope = _scope_of(self.schema), self.zone
+        return self._tried_scope
+
     def _note_tried(self, texts: Iterable[str]) -> None:
-        scope = _scope_of(self.schema), self.zone
+        scope = self._scope
         with _TRYING:
             while len(_TRIED_BEFORE) > _MAX_TRIED:
                 _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
@@ -537,6 +547,26 @@ class Vectorized:
         if known is None:  # the only operation on it is IS NULL
             return pc.if_else(column.is_null(), None, True)
         return column.cast(known, safe=False).cast(stored_type(known))
+
+
+_HARMLESS = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Is, exp.Like,
+    exp.Column, exp.Dot, exp.Identifier, exp.Literal, exp.Boolean, exp.Null,
+)  # fmt: skip
+_HARMLESS_CALLS = frozenset({"coalesce", "lower", "contains", "startswith", "endswith"})
+
+
+def _is_harmless(node: exp.Expr, value: Sql) -> bool:
+    """Whether an expression cannot fail and takes time in proportion to its texts, so that its trial would show nothing: comparisons
+    of fields, as conditions in Sigma and EQL are.
+    """
+    if value.raises:
+        return False
+    return all(
+        isinstance(part, _HARMLESS)
+        or (isinstance(part, exp.Anonymous) and str(part.this).lower() in _HARMLESS_CALLS)
+        for part in node.walk()
+    )
 
 
 def _longest(column: pa.ChunkedArray) -> int:

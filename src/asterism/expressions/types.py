@@ -6,6 +6,8 @@ if they count whole days (a date plus such an interval is a date) and otherwise 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 
 NULL = pa.null()
@@ -34,6 +36,8 @@ INTERVALS = (DAYS, TIME)
 DIGITS = {TINYINT: 3, SMALLINT: 5, INT: 10, BIGINT: 20}
 """The precision of the decimal type to which Spark converts an integer."""
 MAX_DIGITS = 38
+MAX_STRUCTS = 1_000
+"""The maximum number of types of STRUCTs that are kept."""
 _MIN_SCALE = 6  # the scale that is kept if digits must be dropped
 
 _NAMES = {
@@ -81,10 +85,14 @@ def spark_type(data_type: pa.DataType, zone: str) -> pa.DataType | None:
     if types.is_map(data_type):
         key, value = spark_type(data_type.key_type, zone), spark_type(data_type.item_type, zone)
         return None if key is None or value is None else pa.map_(key, value)
-    if types.is_struct(data_type):
-        parts = [(field.name, spark_type(field.type, zone)) for field in data_type]
-        return None if any(part is None for _, part in parts) else pa.struct(parts)
-    return None
+    return _spark_struct(data_type, zone) if types.is_struct(data_type) else None
+
+
+@lru_cache(MAX_STRUCTS)
+def _spark_struct(data_type: pa.StructType, zone: str) -> pa.DataType | None:
+    """:func:`spark_type` of a STRUCT. Each expression over one of its fields asks for it, and it can have hundreds."""
+    parts = [(field.name, spark_type(field.type, zone)) for field in data_type]
+    return None if any(part is None for _, part in parts) else pa.struct(parts)
 
 
 def type_of_column(field: pa.Field, zone: str) -> pa.DataType | None:

@@ -127,15 +127,18 @@ class CurrentRow:
     def _add(self, tree: exp.Expr, condition: VariableCondition) -> int | None:
         """The bit of an expression over the leaves of a condition; None if it has none."""
         leaves, values = condition.resolved.leaves, self._clause.rows.values
-        holder = exp.Paren(this=tree.copy())
-        for column in list(holder.find_all(exp.Column)):
+        places: dict[str, int] = {}
+        for column in tree.find_all(exp.Column):
             leaf = leaves[int(column.name.removeprefix("leaf_"))]
             if not is_near(leaf, condition.names) or leaf.place.steps:
                 return None
             place = plain_column(values.texts[leaf.number])
             if place is None:
                 return None
-            column.set("this", exp.to_identifier(f"leaf_{place}", quoted=True))
+            places[column.name] = place
+        holder = exp.Paren(this=tree.copy())
+        for column in list(holder.find_all(exp.Column)):
+            column.set("this", exp.to_identifier(f"leaf_{places[column.name]}", quoted=True))
         text, expressions = condition.resolved.source.text, self._expressions
         try:
             with tried_before():

@@ -253,6 +253,8 @@ class Resolver:
         self._scope = Scope(self.rows.schema)
         self._scope_of_input = Scope(schema)
         self._calls: dict[tuple[str | None, str], tuple[int, pa.DataType]] = {}
+        self._columns: dict[tuple[tuple[str, bool], ...], tuple[Leaf, pa.DataType]] = {}
+        """the values of columns, by the parts of their names and whether these are quoted"""
         self._measures: dict[str, pa.DataType] = {}
         """the measures so far, by their names in lower case"""
 
@@ -326,7 +328,7 @@ class Resolver:
                 if measure is not None:
                     leaf, data_type = measure
                 elif call is None:
-                    leaf, data_type = self._row_value([node], Place(), source, "")
+                    leaf, data_type = self._column_value(node, source)
                 else:
                     leaf, data_type = self._call(call, source, final_allowed=final_allowed)
                 if leaf not in leaves:
@@ -403,6 +405,16 @@ class Resolver:
             _check_plain(inner, source)
             return self._logical(inner, place, source)
         return self._row_value(call.arguments[:1], place, source, call.name.upper(), call.start)
+
+    def _column_value(self, node: exp.Expr, source: ExpressionText) -> tuple[Leaf, pa.DataType]:
+        """A column outside of calls. Conditions name the same one many times."""
+        parts = getattr(node, "parts", ())
+        name = tuple((part.name, bool(part.args.get("quoted"))) for part in parts if isinstance(part, exp.Identifier))
+        if len(name) < len(parts):  # there is a star
+            return self._row_value([node], Place(), source, "")
+        if name not in self._columns:
+            self._columns[name] = self._row_value([node], Place(), source, "")
+        return self._columns[name]
 
     def _row_value(
         self, trees: Sequence[exp.Expr], place: Place, source: ExpressionText, function: str, start: int | None = None

@@ -8,7 +8,8 @@ measure reads several rows: see :mod:`asterism.row_patterns.outer_measures`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from asterism.expressions.computed_columns import Names, Prefix, computed_sql, i
 from asterism.row_patterns.clause.clause import Clause, InputTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowNames:
     """The names of a clause over rows with known columns.
 
@@ -44,18 +45,29 @@ class RowNames:
     def _names(
         self, variables: Collection[str], *, of_event: Collection[str] = (), only_in_aggregates: bool = False
     ) -> Names:
+        return replace(
+            self._of_all,
+            stages=frozenset(variables),
+            only_in_aggregates=only_in_aggregates,
+            of_event=frozenset(of_event),
+            opaque=self._opaque if only_in_aggregates else frozenset(),
+        )
+
+    @cached_property
+    def _of_all(self) -> Names:
+        """What the names of all expressions have."""
         columns = [name for name in self.schema.names if not is_computed(name)]
         return Names(
             columns=frozenset(columns).difference(self.clause.constants),
             computed=computed_sql(self.schema),
-            stages=frozenset(variables),
             aggregates=frozenset(self.calls),
-            only_in_aggregates=only_in_aggregates,
             upper_case=True,
-            of_event=frozenset(of_event),
             prefix_of=self._prefix_of(frozenset(name.lower() for name in columns)),
-            opaque=opaque_columns(self.schema) if only_in_aggregates else frozenset(),
         )
+
+    @cached_property
+    def _opaque(self) -> frozenset[str]:
+        return opaque_columns(self.schema)
 
     def _prefix_of(self, columns: frozenset[str]) -> Callable[[Sequence[str]], Prefix | None] | None:
         tables = self.clause.tables
