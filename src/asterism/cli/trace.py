@@ -91,7 +91,7 @@ def trace(
     """
     with errors_explained():
         from asterism.columns.event_files import read_events
-        from asterism.rules.binding.clauses import clause_of
+        from asterism.rules.binding.clauses import traced_clause_of
         from asterism.rules.definition.source_words import PLAIN
         from asterism.trace.report import trace as trace_of
         from asterism.trace.row_patterns import trace_rows
@@ -103,7 +103,7 @@ def trace(
             rule, words = pattern.with_words(sigma)
             key_of_rule = {} if columns else key_of(rule)
             columns = columns or list(key_of_rule)
-            wanted = clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
+            wanted = traced_clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
         elif is_sql_file(pattern):
             wanted = only_clause(read_clauses(pattern, options["semantics"]), pattern)
         else:

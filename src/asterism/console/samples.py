@@ -28,7 +28,7 @@ from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.clause.reading import read
-from asterism.rules.binding.clauses import clause_of
+from asterism.rules.binding.clauses import traced_clause_of
 from asterism.rules.checking.validation import check_processor
 from asterism.rules.definition.lookup_tables import table_of, with_lookups
 from asterism.rules.definition.processor import PatternProcessor, as_in_force
@@ -632,7 +632,7 @@ def _traced(
     try:
         report: Trace | RowPatternTrace
         if rule.pattern is None:
-            report = trace_rows(clause_of(rule, time), events, explained=MAX_LINES, words=words.variables)
+            report = trace_rows(traced_clause_of(rule, time), events, explained=MAX_LINES, words=words.variables)
             traced = report.rows
         else:
             report = trace(rule.pattern, events, time=time, semantics=semantics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,7 +10,7 @@ from typing import Any
 
 from asterism.elastic import syntax
 from asterism.elastic.conditions import ConditionWriter
-from asterism.elastic.parsing import parse
+from asterism.elastic.parsing import literal, parse
 from asterism.elastic.sequences import sequence_clause
 from asterism.row_patterns.wording import VariableWords
 from asterism.text.diagram import Box, Branches, Diagram, DiagramRows, Part, Repeated, Style, condition_lines
@@ -17,6 +18,19 @@ from asterism.text.printable import duration, one_line
 from asterism.text.svg import FAINT, MAX_TITLE, PALE_RED, RED
 
 _ABSENT = Style(RED, PALE_RED, "5 3")
+_NAME = r"(?:\w+\.)?`(?:[^`]|``)+`(?:\.`(?:[^`]|``)+`)*"
+_TEXT = r"'(?:[^'\\]|\\.)*'"
+_TEST = re.compile(
+    rf"LOWER\((?P<folded>{_NAME})\) (?P<how>=|LIKE|IN) \(?(?P<texts>{_TEXT}(?:, {_TEXT})*)\)?"
+    rf"|(?P<compared>{_NAME}) (?P<operator>=|<>|LIKE) (?P<text>{_TEXT})"
+    rf"|(?P<listed>{_NAME}) IN \((?P<values>{_TEXT}(?:, {_TEXT})*)\)"
+    rf"|(?P<tested>{_NAME}) IS (?P<is_not>NOT )?NULL"
+    rf"|(?P<field>{_NAME})(?P<equals> (?:=|<>|<=>) )?"
+)
+"""A test of a field in the SQL that :mod:`conditions` writes, or a field."""
+_OPERATORS = {"=": "==", "<>": "!=", "<=>": "==", "LIKE": "like"}
+_VARIABLE = re.compile(r"^s(\d+)_\w+(?=\.)", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,56 @@ def query_svg(text: str) -> str:
         words = f"ends with {_step_text(until, text)}"
         diagram.legend((_ABSENT, one_line(words, 100), words))
     return diagram.to_svg(f"EQL: {one_line(text, MAX_TITLE)}")
+
+
+def in_eql(text: str) -> str:
+    r"""A text with SQL that was translated from EQL, with the tests of fields as EQL writes them.
+
+    >>> print(in_eql(r"LOWER(`process`.`name`) LIKE 'c:\\\\%' is false (`process`.`name`='cmd'), `pid` = s1_0.`ppid` is true"))
+    process.name : "c:\\*" is false (process.name='cmd'), pid == event_1.ppid is true
+    >>> print(in_eql("LOWER(`a`) IN ('x', 'y') AND `b` IN ('z') AND `c` IS NOT NULL AND NOT (`d` <> 'it\\'s')"))
+    a in~ ("x", "y") AND b in ("z") AND c != null AND NOT (d != "it's")
+    """
+    return _TEST.sub(_written, text)
+
+
+def _written(test: re.Match[str]) -> str:
+    if test["folded"]:
+        values = _values(test["texts"], wildcards=test["how"] == "LIKE")
+        return (
+            f"{_field(test['folded'])} in~ ({values})"
+            if test["how"] == "IN"
+            else f"{_field(test['folded'])} : {values}"
+        )
+    if test["compared"]:
+        operator = test["operator"]
+        values = _values(test["text"], wildcards=operator == "LIKE")
+        return f"{_field(test['compared'])} {_OPERATORS[operator]} {values}"
+    if test["listed"]:
+        return f"{_field(test['listed'])} in ({_values(test['values'])})"
+    if test["tested"]:
+        return f"{_field(test['tested'])} {'!=' if test['is_not'] else '=='} null"
+    equals = (test["equals"] or "").strip()
+    return _field(test["field"]) + (f" {_OPERATORS[equals]} " if equals else "")
+
+
+def _field(column: str) -> str:
+    """The name of a field, before which a variable is an event of the sequence."""
+    name = column.replace("``", "\0").replace("`", "").replace("\0", "`")
+    return _VARIABLE.sub(r"event_\1", name)
+
+
+def _values(texts: str, *, wildcards: bool = False) -> str:
+    """Texts of SQL as those of EQL."""
+    values = [text[1:-1] for text in re.findall(_TEXT, texts)]
+    unescaped = [_ESCAPED.sub(r"\1", value) for value in values]
+    if wildcards:
+        unescaped = [re.sub(r"\\(.)|[%_]", _wildcard, value, flags=re.DOTALL) for value in unescaped]
+    return ", ".join(map(literal, unescaped))
+
+
+def _wildcard(part: re.Match[str]) -> str:
+    return part[1] or {"%": "*", "_": "?"}[part[0]]
 
 
 def variable_words(text: str) -> VariableWords:

@@ -557,14 +557,13 @@ _HARMLESS_CALLS = frozenset({"coalesce", "lower", "contains", "startswith", "end
 
 
 def _is_harmless(node: exp.Expr, value: Sql) -> bool:
-    """Whether an expression cannot fail and takes time in proportion to its texts, so that its trial would show nothing: comparisons
-    of fields, as conditions in Sigma and EQL are.
+    """Whether an expression cannot fail, and takes time in proportion to its texts: its trial would show nothing. Comparisons of
+    fields, as in EQL, are such expressions.
     """
     if value.raises:
         return False
     return all(
-        isinstance(part, _HARMLESS)
-        or (isinstance(part, exp.Anonymous) and str(part.this).lower() in _HARMLESS_CALLS)
+        isinstance(part, _HARMLESS) or (isinstance(part, exp.Anonymous) and str(part.this).lower() in _HARMLESS_CALLS)
         for part in node.walk()
     )
 

@@ -71,6 +71,15 @@ def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchReco
     return match_recognize
 
 
+def traced_clause_of(processor: PatternProcessor, time: str | None = None) -> MatchRecognize:
+    """:func:`clause_of` for a trace. A rule needs neither a key nor measures, and a statement has at least one column."""
+    match_recognize = clause_of(processor, time)
+    clause = match_recognize.clause
+    if clause.rows is RowsPerMatch.ONE and not clause.partition_by and not clause.measures:
+        match_recognize.clause = replace(clause, measures=(Measure(ExpressionText("MATCH_NUMBER()"), "match_number"),))
+    return match_recognize
+
+
 class ClauseOutcome(NamedTuple):
     """The state after a search and its next deadline; or the time and the reason of its failure."""
 

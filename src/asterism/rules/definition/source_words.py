@@ -64,7 +64,8 @@ def words_of(item: Any, processor: PatternProcessor) -> SourceWords:
     if not isinstance(item, Mapping):
         return PLAIN
     if (text := eql_of(item)) is not None:
-        return SourceWords(partial(eql.query_svg, text), eql.query_words(text), eql.variable_words(text))
+        draw = partial(eql.query_svg, text)
+        return SourceWords(draw, eql.query_words(text), eql.variable_words(text), eql.in_eql)
     if isinstance(item.get("sigma"), str):
         return sigma_words(item["sigma"], None, processor)
     return PLAIN
