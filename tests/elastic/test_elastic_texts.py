@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import PatternProcessor, eql
+from asterism.rules.checking.validation import checked_processors
 from tests.kit import Golden
 
 EVENTS = pa.table({"@timestamp": [1], "event.category": ["process"], "process.name": ["a"], "pid": [1]})
@@ -16,6 +17,22 @@ EVENTS = pa.table({"@timestamp": [1], "event.category": ["process"], "process.na
 
 def refused(query: str) -> Callable[[], object]:
     return lambda: eql(query, EVENTS)
+
+
+COLUMNS = pa.schema(
+    {
+        "kind": pa.string(),
+        "pid": pa.int64(),
+        "tags": pa.list_(pa.string()),
+        "process": pa.struct({"name": pa.string()}),
+        "host.name": pa.string(),
+    }
+)
+
+
+def unbound(query: str) -> Callable[[], object]:
+    """A rule over events with these columns."""
+    return lambda: checked_processors({"id": "a", "version": 1, "eql": query}, COLUMNS)
 
 
 TEXTS: dict[str, Callable[[], object]] = {
@@ -92,6 +109,19 @@ TEXTS: dict[str, Callable[[], object]] = {
     "pipe_of_sequence": refused("sequence [any where true] [any where true] | filter pid == 1"),
     "column_sample": lambda: eql(
         "sample [any where true] [any where true]", EVENTS.append_column("sample", EVENTS["pid"])
+    ),
+    "unbound_field": unbound('any where kind == "a" and\n  process.nam == "b"'),
+    "unbound_type": unbound('any where kind == "a" and pid == "x"'),
+    "unbound_array": unbound('any where tags == "a"'),
+    "unbound_column_with_dots": unbound('any where host.name == "a"'),
+    "unbound_key": unbound("sequence by kimd [any where true] [any where true]"),
+    "unbound_key_of_until": unbound(
+        "sequence with maxspan=5m\n  [any where true] by pid\n  [any where true] by pid\nuntil [any where true] by kind"
+    ),
+    "unbound_category": unbound("process where true"),
+    "array_as_key": lambda: eql(
+        "sequence [any where true] by pid [any where true] by pid until [any where true] by tags",
+        EVENTS.append_column("tags", pa.array([["a"]])),
     ),
     "rule_with_pattern": lambda: PatternProcessor.from_dict(
         {"id": "a", "version": 1, "eql": "any where true", "pattern": {}}

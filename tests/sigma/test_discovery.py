@@ -8,10 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from asterism import CEP, KeyedStream
 from asterism.cli.main import main
 from asterism.discovery import SigmaPatternProcessorDiscovererFactory
 from asterism.discovery.editing.editing import rules_at
@@ -116,6 +118,30 @@ def test_two_files_with_one_id(tmp_path: Path) -> None:
     first, second = discoverer(tmp_path).initial_pattern_processors()
     assert isinstance(first, PatternProcessor)
     assert "two processors have the id" in str(second)
+
+
+def test_an_error_names_the_file_the_detection_and_the_field(tmp_path: Path) -> None:
+    mapping = {"type": "field_name_mapping", "mapping": {"Image": "process.path"}}
+    write(tmp_path / "ours.yml", {"name": "ours", "priority": 10, "transformations": [mapping]})
+    failed = rule("failed", bad={"n|contains": "a"}, good={"user": "ann"}, condition="good and bad")
+    many = {"type": "event_count", "rules": ["failed"], "timespan": "5m", "condition": {"gte": 2}}
+    write(tmp_path / "rules" / "a.yml", WHOAMI)
+    by_user = {"title": "By User", "name": "by user", "correlation": {**many, "group-by": ["User"]}}
+    write(tmp_path / "rules" / "b.yml", failed, {"title": "Many", "name": "many", "correlation": many}, by_user)
+    wrong = rule("reference", s={"user|fieldref": "owner"}, condition="s")
+    write(tmp_path / "rules" / "c.yml", wrong)
+    events = pa.schema({"ts": pa.timestamp("us", "UTC"), "user": pa.string(), "n": pa.float64()})
+    rules = SigmaPatternProcessorDiscovererFactory(tmp_path / "rules", pipeline=tmp_path / "ours.yml")
+    with CEP.pattern_processors(KeyedStream(events, time="ts"), rules).open(tmp_path / "state") as engine:
+        refused = {each.id: each.reason or "" for each in engine.status().rules}
+    assert {id: text.splitlines()[0].partition("] ")[2] for id, text in refused.items()} == {
+        ID: "the field 'Image' of the detection 'selection': unknown column 'process'",
+        "many": "the field 'n' of the detection 'bad' of 'failed': CAST from DOUBLE to STRING is not supported",
+        "by user": "the field 'User' of group-by of 'by user': unknown column 'User'",
+        "reference": "the field 'user' of the detection 's': unknown column 'owner'",
+    }
+    files = {id: text.rpartition("/rules/")[2] for id, text in refused.items()}
+    assert files == {ID: "a.yml:1", "many": "b.yml:12", "by user": "b.yml:22", "reference": "c.yml:1"}
 
 
 def test_pipelines_map_fields_and_log_sources(tmp_path: Path) -> None:

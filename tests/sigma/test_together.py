@@ -115,7 +115,10 @@ def test_their_tests_costs_and_validation(file: Path, tmp_path: Path) -> None:
     assert "event_3" not in result.output
     columns = ("--column", "kimd:string", "--column", "user:string")
     result = CliRunner().invoke(main, ["rules", "validate", str(file), *columns])
-    assert "sigma version 1: sigma: unknown column 'kind'" in result.output
+    assert (
+        "sigma version 1: sigma: the field 'kind' of the detection 'selection': unknown column 'kind'" in result.output
+    )
+    assert "rules.yaml:26:18: eql version 1: eql: unknown column 'kind'" in result.output
     rules = FilePatternProcessorDiscovererFactory(file).create_pattern_processor_discoverer()
     processors = [each for each in rules.initial_pattern_processors() if isinstance(each, PatternProcessor)]
     assert len(processors) == 5

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from asterism.elastic import syntax
 from asterism.elastic.conditions import ConditionWriter
-from asterism.errors import ExpressionTypeError
+from asterism.elastic.parsing import parse as parse_query
+from asterism.errors import ExpressionError, ExpressionTypeError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.expressions.types import name_of
+from asterism.expressions.types import is_nested, name_of
 
 _ARRAY = "ARRAY<"
 """How the name of the type of an array begins."""
@@ -29,8 +30,8 @@ def check_query(query: syntax.EqlQuery, writer: ConditionWriter) -> None:
     for event_query in event_queries(query):
         _check_event_query(event_query, writer)
     if not isinstance(query.of, syntax.EqlEventQuery):
-        for key in (*query.of.by, *(key for step in query.of.steps for key in step.by)):
-            _checked(key, writer)
+        for key in (*query.of.by, *(key for step in _steps(query.of) for key in step.by)):
+            _check_key(key, writer)
     for pipe in query.pipes:
         for argument in pipe.arguments:
             if pipe.name == "filter":
@@ -39,13 +40,58 @@ def check_query(query: syntax.EqlQuery, writer: ConditionWriter) -> None:
                 _checked(argument, writer)
 
 
+def problem_of_rule(text: str, schema: pa.Schema) -> ExpressionError | None:
+    """The problem of a valid query, as a rule, with the columns of the events, at its place in the query; None: it has none.
+
+    >>> print(problem_of_rule('any where pid == "x"', pa.schema([("pid", pa.bool_())])))
+    [EXPRESSION_TYPE] = cannot combine BOOLEAN and STRING
+      any where pid == "x"
+                    ^
+    """
+    query, writer = parse_query(text), ConditionWriter(text, schema, in_rule=True)
+    try:
+        check_query(query, writer)
+        if isinstance(query.of, syntax.EqlSequence):
+            _check_keys_that_differ(query.of, writer)
+    except ExpressionError as error:
+        return error
+    return None
+
+
+def _check_keys_that_differ(sequence: syntax.EqlSequence, writer: ConditionWriter) -> None:
+    """In a rule, the keys of all events are compared with those of the first one."""
+    first = next(step for step in sequence.steps if not step.absent)
+    for step in _steps(sequence):
+        for key, of_first in zip(step.by, first.by, strict=True):
+            sql, sql_of_first = writer.operand(key), writer.operand(of_first)
+            try:
+                _type_of(f"{sql} = {sql_of_first}", writer)
+            except ExpressionTypeError:
+                what = "the key of until" if step is sequence.until else "the key of this event"
+                kinds = [name_of(_type_of(operand, writer)) for operand in (sql, sql_of_first)]
+                problem = f"{what} is {kinds[0]}, and that of the first event {kinds[1]}"
+                raise ExpressionTypeError.at(problem, writer.text, key.start, _OF_CASTS) from None
+
+
+def _steps(of: syntax.EqlSequence | syntax.EqlSample) -> list[syntax.EqlStep]:
+    """The events of a query, with that of ``until``."""
+    return [*of.steps, *([of.until] if isinstance(of, syntax.EqlSequence) and of.until is not None else [])]
+
+
 def event_queries(query: syntax.EqlQuery) -> list[syntax.EqlEventQuery]:
     """Those of a query, with that of ``until``; that of ``with runs`` once."""
     of = query.of
     if isinstance(of, syntax.EqlEventQuery):
         return [of]
-    until = [of.until] if isinstance(of, syntax.EqlSequence) and of.until is not None else []
-    return list({id(step.query): step.query for step in (*of.steps, *until)}.values())
+    return list({id(step.query): step.query for step in _steps(of)}.values())
+
+
+def _check_key(key: syntax.EqlNode, writer: ConditionWriter) -> None:
+    of = _checked(key, writer)
+    if is_nested(of):
+        raise ExpressionTypeError.at(
+            f"a key cannot be {name_of(of)}", writer.text, key.start, "a field of it, or an element"
+        )
 
 
 def _check_event_query(query: syntax.EqlEventQuery, writer: ConditionWriter) -> None:

@@ -48,12 +48,14 @@ class ConditionWriter:
     :param schema: the columns of the events; None: they are not known, and each field is a column, or a field of a STRUCT
     :param category: the field of the event category
     :param prefix: what comes before each field, such as ``s1_0.``
+    :param in_rule: whether a field with dots is a field of a STRUCT, because the rule was read before the columns were known
     """
 
     text: str
     schema: pa.Schema | None = None
     category: str = CATEGORY
     prefix: str = ""
+    in_rule: bool = False
 
     def event(self, query: syntax.EqlEventQuery) -> str:
         """An event query as a condition."""
@@ -119,12 +121,15 @@ class ConditionWriter:
     def _column(self, parts: tuple[str | int, ...], start: int, hint: str | None = None) -> str:
         if self.schema is None:
             return self._path(parts)
-        known = path_in(self.schema, parts)
+        known, with_dots = path_in(self.schema, parts), None
+        if known is not None and self.in_rule and known != list(parts):
+            with_dots = f"in a rule, a column with dots is written in backticks: `{known[0]}`"
+            known = None
         if known is None:
             name, names = ".".join(map(str, parts)), list(islice(_field_names(self.schema), MAX_NAMES))
             marked = str(ColumnNotFoundError.at("", self.text, start).detail)
             error = ColumnNotFoundError.from_missing_and_available(name, names, marked, '"')
-            error.hint = error.hint or hint or f"?{name} is NULL where there is no such column"
+            error.hint = with_dots or error.hint or hint or f"?{name} is NULL where there is no such column"
             error.position = start
             raise error
         return self._path(known)

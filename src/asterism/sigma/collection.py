@@ -20,6 +20,7 @@ from asterism.sigma.chains import ChainTranslator
 from asterism.sigma.conditions import ConditionTranslator, column_of
 from asterism.sigma.correlation_cycles import cycles_of
 from asterism.sigma.correlations import CorrelationPattern, CorrelationTranslator, ReferencedRule, bounds_of
+from asterism.sigma.detection_items import columns_read, items_of
 from asterism.sigma.documents import SigmaDocument, check_size, documents_of, pysigma
 from asterism.sigma.labels import labels_of
 from asterism.sigma.pipelines import SigmaOptions, pipeline_of
@@ -51,6 +52,8 @@ class TranslatedRule:
     key: tuple[str, ...] | None = None
     suppress: timedelta | None = None
     documents: Sequence[SigmaDocument] = field(default=(), compare=False, repr=False)
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """where the columns that it reads stand in the rule, by their names in SQL"""
 
     @property
     def text(self) -> str | None:
@@ -125,6 +128,8 @@ class _SigmaEntry:
     error: AsterismError | None = None
     sql: str | None = None
     """The condition of a detection rule, once it is translated."""
+    fields: dict[str, str] = field(default_factory=dict)
+    """Where the columns of a detection rule stand in it."""
     bounds: list[tuple[str, float]] = field(default_factory=list)
     """Of the condition of a correlation."""
     filters: list[SigmaDocument] = field(default_factory=list)
@@ -232,7 +237,12 @@ class _Translation:
 
     def _translate_condition(self, entry: _SigmaEntry) -> None:
         rule: SigmaRule = entry.rule
+        written = {id(item): (item, item.field) for _, item in items_of(rule)}
         self.pipeline.apply(rule)
+        for name, item in items_of(rule):
+            for column in columns_read(item):
+                of_item = written.get(id(item), (item, item.field))[1] or item.field
+                entry.fields.setdefault(column, f"the field {of_item!r:.100} of the detection {name!r:.100}")
         parts = [self.conditions.sql(condition.parsed) for condition in rule.detection.parsed_condition]
         entry.sql = parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
@@ -253,13 +263,17 @@ class _Translation:
         if document.kind == "rule":
             assert entry.sql is not None
             pattern = Pattern.begin(STAGE).where(entry.sql)
-            return TranslatedRule(document.id, document.place, labels, pattern, documents=self._documents(entry))
+            documents = self._documents([entry])
+            return TranslatedRule(
+                document.id, document.place, labels, pattern, documents=documents, fields=entry.fields
+            )
         made = self._correlation(entry)
-        parts = made.pattern, made.sql, made.key, made.suppress, self._documents(entry)
-        return TranslatedRule(document.id, document.place, labels, *parts)
+        entries = self._with_referred(entry)
+        parts = made.pattern, made.sql, made.key, made.suppress, self._documents(entries)
+        return TranslatedRule(document.id, document.place, labels, *parts, _fields_of(entries))
 
-    def _documents(self, entry: _SigmaEntry) -> list[SigmaDocument]:
-        """The rule, those to which it refers, and the filters of them."""
+    def _with_referred(self, entry: _SigmaEntry) -> list[_SigmaEntry]:
+        """A rule and those to which it refers."""
         entries, known = [entry], {id(entry)}
         for rule in entries:  # which grows
             for reference in getattr(rule.rule, "referenced_rules", ()):
@@ -267,6 +281,10 @@ class _Translation:
                 if id(referred) not in known:
                     known.add(id(referred))
                     entries.append(referred)
+        return entries
+
+    def _documents(self, entries: Sequence[_SigmaEntry]) -> list[SigmaDocument]:
+        """Rules and their filters."""
         filters = [sigma_filter for rule in entries for sigma_filter in rule.filters]
         return [*(rule.document for rule in entries), *{id(document): document for document in filters}.values()]
 
@@ -326,6 +344,18 @@ class _Translation:
         entry = self._usable(reference)
         assert entry.sql is not None
         return ReferencedRule(reference, tuple(name.lower() for name in entry.document.names), entry.sql)
+
+
+def _fields_of(entries: Sequence[_SigmaEntry]) -> dict[str, str]:
+    """Where the columns of a correlation, which is the first of *entries*, and of the rules to which it refers stand."""
+    fields: dict[str, str] = {}
+    for entry in entries:
+        name = next(iter(entry.document.names), "")
+        for group in getattr(entry.rule, "group_by", None) or ():
+            fields.setdefault(column_of(group), f"the field {group!r:.100} of group-by of {name!r:.100}")
+        for column, place in entry.fields.items():
+            fields.setdefault(column, f"{place} of {name!r:.100}")
+    return fields
 
 
 def _spellings(names: Iterable[str]) -> set[str]:

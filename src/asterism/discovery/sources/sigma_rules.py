@@ -15,7 +15,8 @@ from asterism.discovery.sources.polling import Items
 from asterism.discovery.sources.several_documents import WatchedDocument
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
 from asterism.files.file_systems import is_path
-from asterism.rules.definition.processor import MAX_SQL, PatternProcessor
+from asterism.rules.definition.processor import MAX_SQL, PatternProcessor, with_origin
+from asterism.rules.definition.rule_origins import RuleOrigin
 from asterism.rules.definition.rule_templates import version_of
 from asterism.rules.sets.interfaces import (
     Discovered,
@@ -174,6 +175,7 @@ def processor_of(outcome: Outcome) -> Discovered:
             labels=outcome.labels,
             place=outcome.place,
         ).as_data()
-        return replace(processor, version=version_of(processor.to_dict())).as_data()
+        versioned = replace(processor, version=version_of(processor.to_dict())).as_data()
+        return with_origin(versioned, RuleOrigin(fields=outcome.fields))
     except AsterismError as error:
         return RefusedProcessor(outcome.id[:200], error, place=outcome.place)

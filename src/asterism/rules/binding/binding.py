@@ -35,7 +35,7 @@ from asterism.matching.plan import Limits
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction
 from asterism.operators.rich_functions import close_all, rich
 from asterism.patterns.compiler import check_pattern
-from asterism.patterns.conditions import PythonCondition
+from asterism.patterns.conditions import PythonCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause.clause import RowsPerMatch
@@ -126,6 +126,18 @@ def _parts_of(text: str, indexable: Indexable | None) -> tuple[Ranges | None, st
     if indexable is None:
         return None, text
     return indexable.ranges, None if indexable.rest is None else indexable.rest.text
+
+
+def at_origin(error: ExpressionError, processor: PatternProcessor, schema: pa.Schema) -> ExpressionError:
+    """An error of a rule over events with these columns, at its place in what the rule was translated from, if that is known."""
+    if processor.origin is None:
+        return error
+    if processor.pattern is None:
+        texts = [processor.sql or ""]
+    else:
+        conditions = (stage.condition for stage in processor.pattern.atoms())
+        texts = [condition.text for condition in conditions if isinstance(condition, SqlCondition)]
+    return processor.origin.located(error, [*texts, *(processor.key or ())], schema)
 
 
 def _number_of_call(condition: PythonCondition) -> int:
@@ -479,7 +491,16 @@ class ProcessorCompiler:
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`, also evaluating some generated events. It may take no longer than a rule may take."""
+        """As :meth:`compile`, also evaluating some generated events. It may take no longer than a rule may take.
+
+        :raises AsterismError: as :meth:`compile`; an error of SQL has its place in what the rule was translated from
+        """
+        try:
+            return self._tried_out(processor)
+        except ExpressionError as error:
+            raise at_origin(error, processor, self.schema) from None
+
+    def _tried_out(self, processor: PatternProcessor) -> BoundProcessor:
         with tried_before():  # evaluated together below
             bound = self.compile(processor)
         expressions = [self.key_expressions(bound.selector.expressions)[0]]

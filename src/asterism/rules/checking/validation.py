@@ -37,7 +37,7 @@ from asterism.patterns.warnings import costs, diagnose
 from asterism.row_patterns import wording
 from asterism.row_patterns.checking import check_without_columns
 from asterism.row_patterns.clause.reading import read
-from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.binding.binding import ProcessorCompiler, at_origin
 from asterism.rules.binding.clauses import ANY_TIME
 from asterism.rules.definition.processor import PatternProcessor, missing_fields
 from asterism.rules.definition.registered_conditions import without_named
@@ -186,7 +186,7 @@ def check_processor(
         findings += _in_clause(processor, schema, semantics, field)
     elif processor is not None and item.get("sigma") is not None and processor.pattern is not None:
         graph = _Graph.of(graph_of(processor.pattern), schema, semantics)
-        findings += [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.findings]
+        findings += [("/sigma", "sigma: ", _in_sigma(problem, processor, schema)) for _, _, problem in graph.findings]
         diagnostics = [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.diagnostics]
     elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)
@@ -357,8 +357,15 @@ def _in_clause(
         else:
             _compiler(schema, semantics).try_out(processor)
     except AsterismError as error:
-        return [(f"/{field}", f"{field}: ", error if field == "sql" else _elsewhere(error))]
+        is_of_sql = field != "sql" and schema is None  # with a schema, it has its place in what is written
+        return [(f"/{field}", f"{field}: ", _elsewhere(error) if is_of_sql else error)]
     return []
+
+
+def _in_sigma(error: AsterismError, processor: PatternProcessor, schema: pa.Schema | None) -> AsterismError:
+    if schema is None or not isinstance(error, ExpressionError):
+        return _elsewhere(error)
+    return at_origin(error, processor, schema)
 
 
 def _elsewhere(error: AsterismError) -> AsterismError:

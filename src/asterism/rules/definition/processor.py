@@ -22,6 +22,7 @@ from asterism.columns.time import EPOCH
 from asterism.errors import PatternProcessorError
 from asterism.patterns.json_writing import graph_of
 from asterism.patterns.pattern import Pattern
+from asterism.rules.definition.rule_origins import RuleOrigin
 from asterism.rules.definition.rule_tests import read_tests
 from asterism.text.strict_json import MAX_BYTES
 
@@ -149,6 +150,7 @@ class PatternProcessor:
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
     """The cached value of :attr:`text`."""
     _of_shadow_template: bool = field(default=False, init=False, compare=False, repr=False)
+    _origin: RuleOrigin | None = field(default=None, init=False, compare=False, repr=False)
 
     def __init_subclass__(cls) -> None:
         hint = "pass the values to super().__init__(id, version, pattern); or write a function that returns a PatternProcessor"
@@ -249,6 +251,11 @@ class PatternProcessor:
         return self._of_shadow_template
 
     @property
+    def origin(self) -> RuleOrigin | None:
+        """What it was translated from; None: it is as its author wrote it, or that is not known."""
+        return self._origin
+
+    @property
     def effective_from(self) -> int | None:
         """The *timestamp* in microseconds."""
         return None if self.timestamp is None else (self.timestamp - EPOCH) // timedelta(microseconds=1)
@@ -307,7 +314,9 @@ class PatternProcessor:
         >>> PatternProcessor("a", 1, Pattern.begin("x").where("y > 1").where("z")).as_data().pattern.stages[0].condition
         SqlCondition(text='(y > 1) AND (z)')
         """
-        data = self if self._is_data or self.pattern is None else _read(replace(self, pattern=_as_data(self.pattern)))
+        data = self
+        if not self._is_data and self.pattern is not None:
+            data = with_origin(_read(replace(self, pattern=_as_data(self.pattern))), self._origin)
         if len(data.text) > MAX_BYTES:
             raise PatternProcessorError(
                 f"the processor is too large: {len(data.text):,} characters of JSON (limit {MAX_BYTES:,})"
@@ -363,10 +372,11 @@ class PatternProcessor:
         point_in_time(fields.get("changedAt"), "changedAt")
         if fields.get("comment") is not None and not _is_string(fields["comment"], MAX_LABEL):
             raise PatternProcessorError(f"comment must be a string of 1 to {MAX_LABEL:,} characters")
+        origin = None
         if fields.get("sigma") is not None:
-            fields = _with_sigma(fields)
+            fields, origin = _with_sigma(fields)
         if fields.get("eql") is not None:
-            fields = _with_eql(fields)
+            fields, origin = _with_eql(fields), RuleOrigin(eql=str(fields["eql"]))
         pattern, sql = fields.get("pattern"), fields.get("sql")
         if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
@@ -389,10 +399,10 @@ class PatternProcessor:
             shadow=bool(fields.get("shadow")),
             adopt=_adopt_field(fields.get("adopt")),
         )
-        return _read(processor)
+        return with_origin(_read(processor), origin)
 
 
-def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _with_sigma(fields: Mapping[str, Any]) -> tuple[dict[str, Any], RuleOrigin]:
     """The JSON form of a rule whose pattern and labels are given as a Sigma rule."""
     from asterism.sigma.collection import translated_text
 
@@ -413,7 +423,7 @@ def _with_sigma(fields: Mapping[str, Any]) -> dict[str, Any]:
         "suppress": fields.get("suppress") or suppress,
         "labels": {**rule.labels, **(labels or {})},
     }
-    return {**fields, **written}
+    return {**fields, **written}, RuleOrigin(fields=rule.fields)
 
 
 def _with_eql(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -441,6 +451,12 @@ _P = TypeVar("_P", bound=PatternProcessor)
 def _read(processor: _P) -> _P:
     """Mark *processor* as one whose pattern was read from JSON."""
     object.__setattr__(processor, "_is_data", True)
+    return processor
+
+
+def with_origin(processor: _P, origin: RuleOrigin | None) -> _P:
+    """Note what *processor* was translated from."""
+    object.__setattr__(processor, "_origin", origin)
     return processor
 
 
@@ -478,7 +494,7 @@ def with_place(processor: PatternProcessor, place: str | None) -> PatternProcess
     values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor) if each.init}
     copied = PatternProcessor(**values | {"place": place})
     if type(processor) is PatternProcessor:
-        for name in ("_is_data", "_text", "_of_shadow_template"):
+        for name in ("_is_data", "_text", "_of_shadow_template", "_origin"):
             object.__setattr__(copied, name, getattr(processor, name))
     return copied
 
@@ -525,7 +541,7 @@ def as_in_force(processor: PatternProcessor) -> PatternProcessor:
     """*processor* as if it were in force at any time, to try it: without its timestamp and expiry, and not as a shadow."""
     if processor.timestamp is None and processor.expires is None and not processor.shadow:
         return processor
-    return replace(processor, timestamp=None, expires=None, shadow=False)
+    return with_origin(replace(processor, timestamp=None, expires=None, shadow=False), processor.origin)
 
 
 def defining(processor: PatternProcessor) -> PatternProcessor:
