@@ -27,6 +27,9 @@ def column(rng: np.random.Generator, low: int, high: int, step: int = 1) -> Ints
         [(0, 1), (LIMITS.min, LIMITS.min + 3), (LIMITS.max - 3, LIMITS.max)],
         [(0, 2**51 - 1)],  # with the indexes of the rows, 63 bits
         [(0, 2**52 - 1)],
+        [(0, 2**10), (-(2**31), 2**31, 1000), (0, 3)],  # they fit if the times are divided by 1000
+        [(0, 2**20), (0, 2**40, 8)],
+        [(0, 2**20), (0, 2**36, 8000)],
     ],
 )
 @pytest.mark.parametrize("count", [0, 1, 10, COUNT])

@@ -18,6 +18,8 @@ BUCKET = "__bucket"
 """The bucket of the key of a row of a table. A bucket is a range of key hashes."""
 _BITS, _FEW = 63, 1000
 """Of a number that stands for a row; and the number of rows that are sorted by :func:`numpy.lexsort` in as much time."""
+_ZEROS_OF_THOUSAND = 3
+"""1000 is a multiple of two to this power."""
 _SPARSE = 32
 """How many possible numbers there may be for each that occurs, if a table of all of them is faster than a sort."""
 
@@ -141,7 +143,7 @@ def sorted_rows(*columns: Ints) -> tuple[Ints, Mask]:
 
 def _packed(columns: Sequence[Ints], free: int) -> Ints | None:
     """A number for each row, in the same order as the rows of *columns*, with *free* bits to spare; None: there is none."""
-    parts, width = [], free
+    parts: list[tuple[Ints, int, int]] = []
     for column in columns:
         low, high = int(column.min()), int(column.max())
         if (high - low).bit_length() > _BITS:
@@ -149,16 +151,26 @@ def _packed(columns: Sequence[Ints], free: int) -> Ints | None:
         part = column - low
         used = int(np.bitwise_or.reduce(part))
         zeros = max((used & -used).bit_length() - 1, 0)  # at the end of all of them
-        size = (high - low).bit_length() - zeros
-        parts.append((part, zeros, size))
-        width += size
-    if width > _BITS:
+        parts.append((part, zeros, (high - low).bit_length() - zeros))
+    if free + sum(size for _, _, size in parts) > _BITS:
+        parts = [_in_thousands(*part) for part in parts]
+    if free + sum(size for _, _, size in parts) > _BITS:
         return None
     numbers = np.zeros(len(columns[0]), np.int64)
     for part, zeros, size in parts:
         numbers <<= size
         numbers |= part >> zeros
     return numbers
+
+
+def _in_thousands(part: Ints, zeros: int, size: int) -> tuple[Ints, int, int]:
+    """The same divided by 1000, if all numbers can be: times in milliseconds are stored as microseconds."""
+    if zeros < _ZEROS_OF_THOUSAND or size <= _ZEROS_OF_THOUSAND:
+        return part, zeros, size
+    thousands = part // 1000
+    if not np.array_equal(thousands * 1000, part):
+        return part, zeros, size
+    return thousands, zeros - _ZEROS_OF_THOUSAND, int(thousands.max()).bit_length() - zeros + _ZEROS_OF_THOUSAND
 
 
 def narrow(codes: Ints) -> Ints:

@@ -1152,12 +1152,36 @@ def leave_start(work: Any) -> int:
 # ---------------------------------------------------------------------------------------------------- the search in partitions
 
 
+@inlined
+def pass_rows(tables: Any) -> None:
+    """Go to the next row from which a match could be completed, or a row be reached that is not known. Bits are exact. The tables
+    show this in less time than :func:`begin_search` and :func:`walk`.
+    """
+    pattern, work = tables.pattern, tables.work
+    position, edges, start = work.position, pattern.edges, len(pattern.variables)
+    knows_all, max_rows = len(work.needs) == 0, tables.future.max_rows
+    while position[AT_ROW] < position[KNOWN]:
+        row = position[AT_ROW]
+        for edge in range(pattern.first_edge[start], pattern.first_edge[start + 1]):
+            target = edges[edge, 0]
+            if target == ACCEPT or work.ends[row, target] != NOWHERE:
+                return
+            if not knows_all and work.needs[row, target] >= min(position[KNOWN], row + max_rows):
+                return
+        leave_start(work)
+
+
 @uncounted
 def search_partition(tables: Any, progress: Any, most: int, max_steps: int) -> int:
     """Search from the position in a partition on. Returns a status of :func:`find_matches`; OK if no more can be done now."""
     work, future = tables.work, tables.future
     position = work.position
-    while position[AT_ROW] < position[SIZE]:
+    passes = tables.rows.exact and not tables.pattern.timeouts
+    while True:
+        if passes and position[DEPTH] < 0:
+            pass_rows(tables)
+        if position[AT_ROW] >= position[SIZE]:
+            return OK
         outcome = search_from_start(tables, max_steps)
         if outcome < 0 and outcome != -WAIT:
             return -outcome
@@ -1191,7 +1215,6 @@ def search_partition(tables: Any, progress: Any, most: int, max_steps: int) -> i
             return status
         if enough and position[USED] > most:
             return MORE
-    return OK
 
 
 @uncounted

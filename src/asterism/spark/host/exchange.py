@@ -110,7 +110,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
             yield chunks(labels, [None] * key_groups, seq, watermark)
 
     def chunks(
-        to: npt.NDArray[np.int32], values: list[bytes | None], seq: int, watermark: int | None
+        to: npt.NDArray[np.int32], values: list[bytes | None] | pa.Array, seq: int, watermark: int | None
     ) -> pa.RecordBatch:
         count = len(to)
         return pa.RecordBatch.from_arrays(
@@ -119,7 +119,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
                 pa.array([name] * count),
                 pa.array([seq] * count, pa.int64()),
                 pa.array([watermark] * count, pa.int64()),
-                pa.array(values, pa.binary()),
+                pa.array(values, pa.binary()) if isinstance(values, list) else values,
             ],
             names=["key_group", "input", "seq", "watermark", "chunk"],
         )
@@ -163,7 +163,7 @@ def partitions_from_bytes(chunk: bytes) -> dict[str, int] | None:
 
 def _chunks_by_group(
     prepared: pa.Table, groups: npt.NDArray[np.uint16], key_groups: int
-) -> Iterator[tuple[Ints, list[bytes | None]]]:
+) -> Iterator[tuple[Ints, pa.Array]]:
     """Rounds of chunks: in each round, the next chunk of every key group that has one."""
     order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
     (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
@@ -173,15 +173,28 @@ def _chunks_by_group(
     while sizes.any():
         used = np.flatnonzero(sizes)
         counts = np.minimum(sizes[used], rows)
-        yield (
-            used,
-            [
-                batch.slice(begin, count).serialize().to_pybytes()
-                for begin, count in zip(begins[used].tolist(), counts.tolist(), strict=True)
-            ],
-        )
+        ranges = zip(begins[used].tolist(), counts.tolist(), strict=True)
+        yield used, serialized([batch.slice(begin, count) for begin, count in ranges])
         begins[used] += counts
         sizes[used] -= counts
+
+
+def serialized(batches: Sequence[pa.RecordBatch]) -> pa.Array:
+    """Each of the *batches*, which have one schema, as a chunk. All are written into one buffer, and not copied again.
+
+    >>> batch = pa.record_batch({"n": [1, 2]})
+    >>> serialized([batch, batch.slice(1)]).to_pylist() == [batch.serialize(), batch.slice(1).serialize()]
+    True
+    """
+    schema = batches[0].schema
+    begin = schema.serialize().size  # the writer begins with the schema
+    ends = begin + np.cumsum([pa.ipc.get_record_batch_size(batch) for batch in batches])
+    buffer = pa.allocate_buffer(int(ends[-1]))
+    writer = pa.ipc.new_stream(pa.FixedSizeBufferWriter(buffer), schema)  # never closed, which would write an end
+    for batch in batches:
+        writer.write_batch(batch)
+    offsets = pa.array([begin, *ends.tolist()], pa.int32())
+    return pa.Array.from_buffers(pa.binary(), len(batches), [None, offsets.buffers()[1], buffer])
 
 
 def rows_per_chunk(rows: pa.Table | pa.RecordBatch) -> int:
