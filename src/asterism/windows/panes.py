@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from asterism.arguments import function_name, shown
 from asterism.columns.arrays import Ints, Mask, cast_table, cast_to
-from asterism.columns.groups import consecutive
+from asterism.columns.groups import consecutive, offsets_of
 from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.folds import Computation
@@ -48,6 +48,12 @@ class RecordedFirings:
     @property
     def first_join(self) -> int:
         return self.n_panes + len(self.segment_of)
+
+    def by_segment(self) -> tuple[Ints | None, Ints]:
+        """(the elements by segment, those that were not added first; None: they are in this order; where each segment begins)"""
+        numbers = self.segment_of
+        at = offsets_of(np.bincount(numbers - NONE, minlength=self.n_segments + 1))[1:]
+        return None if bool((numbers[1:] >= numbers[:-1]).all()) else np.argsort(numbers, kind="stable"), at
 
 
 class Partials:
@@ -80,17 +86,20 @@ class Partials:
         do = self.computation
         n_panes, first_join = recorded.n_panes, recorded.first_join
         before = before.rename_columns(do.partial_schema.names)
-        by_segment = np.argsort(recorded.segment_of, kind="stable")
-        segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
+        by_segment, segment_at = recorded.by_segment()
         levels = np.zeros(len(recorded.left), np.int64)
         deepest = int(levels_of(recorded.left, recorded.right, n_panes, len(recorded.segment_of), levels))
         is_segment = (recorded.right >= n_panes) & (recorded.right < first_join)
+        all_segments = np.arange(recorded.n_segments)
 
         def fold(segments: Ints, into: pa.Table | None) -> pa.Table:
             """Combine the elements of each of *segments* into one row."""
+            if by_segment is None and segments is all_segments and not segment_at[0]:
+                return do.fold(recorded.segment_of, len(segments), plain(recorded.elements), into)
             sizes = segment_at[segments + 1] - segment_at[segments]
             group = np.repeat(np.arange(len(segments)), sizes)
-            rows = by_segment[consecutive(segment_at[segments], sizes)]
+            rows = consecutive(segment_at[segments], sizes)
+            rows = rows if by_segment is None else by_segment[rows]
             everything = len(rows) == recorded.elements.num_rows and bool((rows[1:] > rows[:-1]).all())
             chosen = recorded.elements if everything else recorded.elements.take(pa.array(rows))
             return do.fold(group, len(segments), plain(chosen), into)
@@ -99,7 +108,7 @@ class Partials:
         first[recorded.right[is_segment] - n_panes] = False
         alone = recorded.fired[(recorded.fired >= n_panes) & (recorded.fired < first_join)]
         first[alone - n_panes] = True  # a session fired with it and was merged into another one later
-        begins = np.flatnonzero(first)
+        begins = all_segments if first.all() else np.flatnonzero(first)
         # The position of the value of each of the contents in the concatenation of all *levels*.
         where = np.full(first_join + len(recorded.left), NONE, np.int64)
         where[:n_panes] = np.arange(n_panes)
@@ -176,8 +185,7 @@ class Rows:
         rows = pa.concat_tables(
             [old, cast_table(recorded.elements.select(old.column_names), old.schema)]
         ).combine_chunks()
-        by_segment = np.argsort(recorded.segment_of, kind="stable")
-        segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
+        by_segment, segment_at = recorded.by_segment()
         known: dict[int, Ints] = {NONE: np.empty(0, np.int64)}
 
         def of(contents: int) -> Ints:
@@ -191,7 +199,9 @@ class Rows:
                     known[at] = np.arange(old_at[at], old_at[at + 1])
                 elif at < first_join:
                     segment = at - n_panes
-                    known[at] = old.num_rows + by_segment[segment_at[segment] : segment_at[segment + 1]]
+                    begin, end = segment_at[segment : segment + 2].tolist()
+                    added = np.arange(begin, end) if by_segment is None else by_segment[begin:end]
+                    known[at] = old.num_rows + added
                 else:
                     parts = [int(recorded.left[at - first_join]), int(recorded.right[at - first_join])]
                     missing = [part for part in parts if part not in known]
