@@ -59,6 +59,27 @@ def in_order(operator: CepOperator, batches: list[pa.RecordBatch]) -> tuple[dict
     return found, [len(chunk) for _, _, chunk in chunks]
 
 
+NESTED = pa.record_batch(
+    {
+        "text": ["a", None, "ccc"],
+        "list": [[1], None, [2, 3]],
+        "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+        "struct": [{"a": 1}, None, {"a": None}],
+        "bool": [True, None, False],
+        "nothing": pa.nulls(3),
+        "decimal": pa.array([1, None, 3], pa.decimal128(10, 2)),
+    }
+)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 3)], [(1, 2), (0, 1)], [(2, 1)] * 3, [(0, 0), (0, 3)]])
+def test_chunks_in_one_buffer_are_those_that_are_written_alone(ranges: list[tuple[int, int]]) -> None:
+    parts = [NESTED.slice(*bounds) for bounds in ranges]
+    chunks = exchange.serialized(parts)
+    chunks.validate(full=True)
+    assert chunks.to_pylist() == [part.serialize().to_pybytes() for part in parts]
+
+
 @pytest.mark.parametrize(("limit", "note"), [(1 << 18, 5), (1 << 12, 5), (1 << 12, 5000), (1, 5)])
 def test_a_chunk_has_a_maximum_size_and_order_is_kept(limit: int, note: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = rows(900, note)

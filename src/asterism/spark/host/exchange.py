@@ -3,7 +3,7 @@
 PySpark's stateful operators read and write rows one by one, some 100,000 per second. A chunk is a single row: the shuffle and
 the stateful operator process a few hundred chunks instead of millions of events.
 
-See docs/decisions/0164.
+See docs/decisions/0164 and 0184.
 """
 
 from __future__ import annotations
