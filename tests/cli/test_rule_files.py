@@ -94,6 +94,9 @@ def test_a_rule_and_its_shadow() -> None:
     explained = {name: run("explain", f"both.json#{name}").output for name in ("a", "a@1", "a@2")}
     assert explained["a"] == explained["a@1"] != explained["a@2"]
     assert run("explain", "both.json#a@3").exit_code == 2
+    assert "name one: 'both.json#a'" in run("explain", "both.json").output
+    Path("only.json").write_text(f"[{lines[0]}]")
+    assert run("explain", "only.json").output == explained["a@2"]
 
 
 def test_trace() -> None:
@@ -157,7 +160,7 @@ def test_a_file_whose_name_has_the_sign() -> None:
 
 def check_match(out: Path, rule: str, *options: str) -> None:
     result = run("match", rule, *options, "--out", str(out))
-    assert (result.exit_code, result.output) == (0, f"1 match written to {out}\n"), result.output
+    assert (result.exit_code, result.stdout) == (0, f"1 match written to {out}\n"), result.output
     (row,) = pq.read_table(out).to_pylist()
     assert (row["key"], dict(row["measures"]), row["events"]) == (["1.1.1.1"], {"user": "ann"}, None)
 

@@ -62,8 +62,24 @@ def other_batches() -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(TABLE.schema, iter(batches))
 
 
+def folder_of_folders() -> Path:
+    (Path("events") / "day=1").mkdir(parents=True)
+    return Path("events")
+
+
+def file_of(text: str) -> Path:
+    path = Path("events.csv")
+    path.write_text(text)
+    return path
+
+
 TEXTS: dict[str, Callable[[], object]] = {
     "no_events": lambda: KeyedStream(5),  # type: ignore[call-overload]
+    "a_list_of_rows": lambda: KeyedStream([{"user": "u"}]),  # type: ignore[call-overload]
+    "a_dict_of_columns": lambda: KeyedStream({"user": ["u"]}),  # type: ignore[call-overload]
+    "files_in_folders": lambda: KeyedStream(folder_of_folders()),
+    "names_with_wildcards": lambda: KeyedStream("events/*.parquet"),
+    "a_time_that_cannot_be_read": lambda: KeyedStream(file_of("ts,n\n2026-01-31,1\n31.01.2026 12:00,2\n"), time="ts"),
     "no_file": lambda: KeyedStream(Path("there/is/none.csv")),
     "no_format": lambda: KeyedStream("events.xlsx"),
     "a_reader_fails": lambda: KeyedStream(pa.RecordBatchReader.from_batches(TABLE.schema, failing())),
@@ -115,6 +131,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_function_of_spark_in_a_clause": lambda: match_recognize(
         TABLE, "ORDER BY ts MEASURES java_method('a', 'b', user) AS m PATTERN (x) DEFINE x AS TRUE"
     ),
+    "a_misspelt_statement": lambda: asterism.sql("SELEC * FROM t", t=TABLE),
     "a_statement_that_is_no_query": lambda: asterism.sql("CREATE TABLE a AS SELECT * FROM t", t=TABLE),
     "a_statement_with_an_unknown_column": lambda: asterism.sql("SELECT nosuch FROM t", t=TABLE),
     "a_statement_that_is_wrong": lambda: asterism.sql("SELECT FROM WHERE", t=TABLE),
@@ -126,5 +143,6 @@ TEXTS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_texts(name: str, golden: Golden) -> None:
+def test_texts(name: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     golden.error(name, TEXTS[name])

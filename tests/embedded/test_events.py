@@ -78,8 +78,69 @@ def test_tables(name: str) -> None:
 
 
 def test_an_index_is_no_column() -> None:
-    frame = TABLE.to_pandas().set_index(pd.Index(["p", "q", "r"]))
+    for index in (
+        pd.Index(["p", "q", "r"]),
+        pd.Index([1, 2, 3], name="at"),
+        pd.MultiIndex.from_product([[1, 2, 3], ["p"]]),
+    ):
+        frame = TABLE.to_pandas().set_index(index)
+        assert KeyedStream(frame, key="user", time="ts").df.column_names == ["user", "ts", "price"]
+    frame = TABLE.to_pandas().set_index("user", drop=False)
     assert KeyedStream(frame, key="user", time="ts").df.column_names == ["user", "ts", "price"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("header.csv", "user,ts,price\n"),
+        ("empty_fields.csv", "user,ts,price\n,2026-01-01,\n"),
+        ("nulls.jsonl", '{"user": null, "ts": null, "price": null}\n'),
+    ],
+)
+def test_files_without_values_have_no_matches(tmp_path: Path, name: str, text: str) -> None:
+    """Keys and times without any value have no types of their own."""
+    (tmp_path / name).write_text(text)
+    stream = KeyedStream(tmp_path / name, key="user", time="ts")
+    found = CEP.pattern(stream, Pattern.begin("x").where("price > 5"))
+    written: dict[str, pa.Table] = {}
+    sinks = {output: lambda rows, _, output=output: written.update({output: rows}) for output in ("matches", "late")}
+    found.run(sinks)  # type: ignore[arg-type]
+    assert written["matches"].num_rows == 0
+    assert written["late"].num_rows == (name == "nulls.jsonl")
+
+
+def test_a_frame_without_values_has_no_matches() -> None:
+    assert falls(pd.DataFrame({"user": pd.Series([], dtype=object), "ts": pd.Series([], dtype=int), "price": []})) == []
+
+
+def test_times_with_and_without_a_zone_in_one_file(tmp_path: Path) -> None:
+    rows = ["2026-01-01 00:00:02,1", "2026-01-01T00:00:01Z,2", "2026-01-01 02:00:00.5+02:00,3", ",4", "2025-12-31,5"]
+    (tmp_path / "a.csv").write_text("\n".join(["ts,n", *rows]))
+    times = KeyedStream(tmp_path / "a.csv", time="ts").df.column("ts")
+    midnight = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert times.to_pylist() == [
+        *(midnight + dt.timedelta(seconds=seconds) for seconds in (2, 1, 0.5)),
+        None,
+        midnight - dt.timedelta(days=1),
+    ]
+
+
+def test_text_of_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    """Spark reads it in the same way."""
+    (tmp_path / "a.csv").write_bytes("user,ts,price\nZoë,1,5.0\nZoë,2,2.0\n".encode("latin-1"))
+    assert falls(tmp_path / "a.csv") == [{"user": "Zo\ufffd", "high": 5.0, "low": 2.0}]
+
+
+def test_files_in_folders_are_read_by_other_libraries(tmp_path: Path) -> None:
+    """The ways that errors and the documentation name."""
+    pyarrow.parquet.write_to_dataset(TABLE, tmp_path, partition_cols=["user"])
+    expected = [{"user": "u", "high": 5.0, "low": 2.0}]
+    with pytest.raises(StreamDefinitionError, match="has no files, but folders"):
+        falls(tmp_path)
+    with pytest.raises(StreamDefinitionError, match="names of files have no wildcards"):
+        falls(f"{tmp_path}/*.parquet")
+    assert falls(pyarrow.dataset.dataset(tmp_path, partitioning="hive")) == expected
+    assert falls(duckdb.read_parquet(f"{tmp_path}/*/*.parquet", hive_partitioning=True)) == expected
 
 
 def test_files(tmp_path: Path) -> None:

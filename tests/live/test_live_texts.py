@@ -98,6 +98,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "windows_of_a_schema": lambda: window(stream(), TumblingWindows.of(SECOND)).aggregate("count(*) AS n"),
     "a_table_and_a_schema": lambda: interval_join(stream(), stream(TABLE), (-SECOND, SECOND), prefix="r_"),
     "on_spark": lambda: raised(not_live()),
+    "a_folder_that_is_not_local": lambda: engine(folder="s3://states/attacks"),
     "an_unknown_output": lambda: engine(outputs=["match"]),
     "a_sink_that_is_none": lambda: engine(sinks={"matches": 5}),
     "snapshots_at_no_time": lambda: engine(snapshot_every=timedelta(0)),

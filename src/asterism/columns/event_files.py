@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json, parquet
 
-from asterism.errors import StreamDefinitionError
+from asterism.arguments import shown
+from asterism.errors import ColumnTypeError, StreamDefinitionError
 
 _OF_JSON = [".jsonl", ".json", ".ndjson"]
 FORMATS = {
@@ -31,9 +33,15 @@ _FIRST, _BLOCK = 2**25, 2**22
 def files_of(path: Path) -> tuple[str, list[Path]]:
     """The format of a file, or of the files in a folder, and the list of files in the order of their names.
 
-    :raises StreamDefinitionError: there is no file in a supported format, or there are several formats
+    :raises StreamDefinitionError: there is no file in a supported format, there are several formats, or files in folders only
     """
     files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
+    if not path.is_dir() and not path.exists() and any(character in path.name for character in "*?["):
+        hint = f'duckdb.read_parquet("{path}"), duckdb.read_csv and duckdb.read_json read several files'
+        raise StreamDefinitionError(f"{path} is no file, and names of files have no wildcards", hint=hint)
+    if files and all(file.is_dir() for file in files):
+        hint = f'pyarrow.dataset.dataset("{path}", partitioning="hive") reads files of Parquet in folders'
+        raise StreamDefinitionError(f"{path} has no files, but folders: {shown(files[0].name)}", hint=hint)
     by_end = {end: [file for file in files if file.name.endswith(end)] for end in FORMATS}
     ends = sorted(end for end, named in by_end.items() if named)
     formats = {FORMATS[end] for end in ends}
@@ -151,18 +159,31 @@ def as_in_spark(events: pa.Table, kind: str, time: str | None = None) -> pa.Tabl
     """Events of a file with the types that Spark infers. Strings and dates of the column *time* become timestamps.
 
     :param kind: csv, json or parquet. A timestamp of text without a time zone is UTC; one of Parquet is a TIMESTAMP_NTZ.
+    :raises ColumnTypeError: a string of the column *time* is no timestamp
     """
     for number, field in enumerate(events.schema):
         column = events.column(number)
         if field.name == time and (pa.types.is_string(field.type) or pa.types.is_date(field.type)):
             column = _in_utc(timestamps(column))
+            if pa.types.is_string(column.type):
+                raise _no_timestamp(field.name, column)
         elif field.name == time and pa.types.is_integer(field.type):
             column = column.cast(pa.int64())
+        elif field.name == time and pa.types.is_null(field.type):
+            column = column.cast(TIMESTAMPS[1])
         elif pa.types.is_timestamp(field.type):
             column = column.cast(pa.timestamp("us", field.type.tz), safe=False)
             column = column if kind == "parquet" else _in_utc(column)
+        elif kind != "parquet" and pa.types.is_binary(field.type):
+            column = _decoded(column)
         events = events.set_column(number, field.name, column)
     return events
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text that is not UTF-8, as Spark reads it."""
+    texts = [value if value is None else value.decode(errors="replace") for value in column.to_pylist()]
+    return pa.chunked_array([texts], pa.string())
 
 
 def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -174,13 +195,34 @@ def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 TIMESTAMPS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 """The types of strings without and with a time zone."""
+_WITH_ZONE = r"\d{2}:\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 
 
 def timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Strings and dates as timestamps, if they are; otherwise the column as it is."""
+    """Strings and dates as timestamps, if they are; otherwise the column as it is.
+
+    >>> timestamps(pa.chunked_array([["2026-01-31 12:00:00", "2026-01-31T12:00:00+02:00"]])).to_pylist()[1].hour
+    10
+    """
     for kind in TIMESTAMPS:
-        try:
+        with suppress(pa.ArrowInvalid):
             return column.cast(kind)
-        except pa.ArrowInvalid:
-            continue
+    with suppress(pa.ArrowInvalid):  # some have a time zone, and the others are in UTC
+        zoned = pc.match_substring_regex(column, _WITH_ZONE)
+        local = _in_utc(pc.if_else(zoned, None, column).cast(TIMESTAMPS[0]))
+        return pc.coalesce(pc.if_else(zoned, column, None).cast(TIMESTAMPS[1]), local)
     return column
+
+
+def _no_timestamp(name: str, column: pa.ChunkedArray) -> ColumnTypeError:
+    """
+    :param column: strings, of which one at least is no timestamp
+    """
+    while len(column) > 1:
+        half = column.slice(0, len(column) // 2)
+        column = half if pa.types.is_string(timestamps(half).type) else column.slice(len(half))
+    return ColumnTypeError(
+        f'the event time "{name}" has a string that is no timestamp: {shown(column[0].as_py())}',
+        "A timestamp is written as 2026-01-31 12:00:00, or with a time zone as 2026-01-31T12:00:00.5+01:00.",
+        f"""duckdb.sql("SELECT * REPLACE (strptime({name}, '%d/%m/%Y %H:%M') AS {name}) FROM 'events.csv'")""",
+    )

@@ -23,8 +23,6 @@ _WIDER = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(), pa.date64(): pa.date32(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary(),
 }  # fmt: skip
-_INDEX = "__index_level_"
-"""The first part of the names of the columns that pandas makes of an index."""
 
 
 def is_schema(events: Any) -> bool:
@@ -100,6 +98,9 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     if isinstance(events, str | PathLike):
         return read_events(Path(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
+        if isinstance(events, list | dict):
+            made = "Table.from_pylist" if isinstance(events, list) else "table"
+            hint = f"pyarrow.{made}(...) makes a table of a {type(events).__name__}"
         raise StreamDefinitionError(
             f"{what} must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
             "Anything with Arrow's C stream interface is a table: of pyarrow, Polars, pandas, DuckDB.",
@@ -118,7 +119,8 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
         raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
     if type(events).__module__.startswith("pandas."):  # as Spark does
-        table = table.select([name for name in table.column_names if not name.startswith(_INDEX)])
+        index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+        table = table.select([name for name in table.column_names if name not in index])
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
         if isinstance(table, LazyTable):
             table = table.with_computed(with_keys(columns.empty_table()).schema, computed)
         else:
-            table = with_keys(table)
+            table = _without_null_keys(with_keys(table), names)
         object.__setattr__(self, "batch", lambda events: with_keys(batch_table(events, columns)))
         check_columns(table.column_names, names, "in the keyed stream")
         self.set_keys(table, names, computed=bool(parts))
@@ -127,6 +127,14 @@ def _key_column(columns: pa.Schema, part: PartForSpark) -> Callable[[pa.Table], 
         return column
 
     return values
+
+
+def _without_null_keys(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Key columns without any value, as in a file without rows, have no type of their own: they are strings."""
+    for number, field in enumerate(table.schema):
+        if field.name in names and pa.types.is_null(field.type):
+            table = table.set_column(number, field.name, table.column(number).cast(pa.string()))
+    return table
 
 
 def _is_key(kind: Any) -> bool:

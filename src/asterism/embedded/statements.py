@@ -65,6 +65,8 @@ def sql(
         named[name] = value if is_factory else table_of(value, None, MILLISECONDS)
     statement = Statement.read(text)
     statement.check_kind()
+    if not statement.is_query:
+        raise _no_query()
     search = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
     options = {"key_groups": key_groups, "drain": drain}
     # The zone of a table without times of a zone says nothing.
@@ -154,6 +156,12 @@ class _DuckDBStatementRun(StatementRun):
             raise UnsupportedSyntaxError.at(problem, self.statement.source, start, hint) from error
 
 
+def _no_query() -> StreamDefinitionError:
+    return StreamDefinitionError(
+        "without Spark, a statement must be a query", hint="sql(text, spark, ...) runs any statement of Spark"
+    )
+
+
 def _translated(query: str) -> str:
     """A query of Spark SQL in DuckDB's dialect.
 
@@ -162,9 +170,7 @@ def _translated(query: str) -> str:
     try:
         statements = [statement for statement in parse(query, read="spark") if statement is not None]
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-            raise StreamDefinitionError(
-                "without Spark, a statement must be a query", hint="sql(text, spark, ...) runs any statement of Spark"
-            )
+            raise _no_query()
         return statements[0].sql("duckdb", unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
         reason = str(error).partition("\n")[0].replace(internal(""), "")

@@ -52,6 +52,12 @@ class LiveOptions:
 
     def __post_init__(self) -> None:
         expect(StreamDefinitionError, self.folder, str | PathLike | None, "the folder must be a path", 'open("state")')
+        if self.folder is not None and "://" in str(self.folder):
+            raise StreamDefinitionError(
+                f"the folder of a live engine must be on a local disk, not {shown(self.folder)}",
+                "A copy elsewhere is a savepoint: create_live_savepoint.",
+                'open("/data/state")',
+            )
         what, hint = "snapshot_every must be a timedelta or a number of events", "snapshot_every=timedelta(seconds=10)"
         expect(StreamDefinitionError, self.snapshot_every, timedelta | int | None, what, hint)
         if isinstance(self.snapshot_every, timedelta) and self.snapshot_every <= timedelta(0):

@@ -437,6 +437,11 @@ class Statement(StatementTokens):
     def _is_query(self, opening: int) -> bool:
         return opening + 1 < len(self.tokens) and word_of(self.tokens[opening + 1]) in _QUERIES
 
+    @property
+    def is_query(self) -> bool:
+        """Whether the statement begins as a query or an INSERT."""
+        return bool(self.tokens) and word_of(self.tokens[0]) in _QUERIES
+
     def whole(self, given: Sequence[str]) -> str:
         """The statement with all replacements."""
         if not self.tokens:
@@ -445,7 +450,7 @@ class Statement(StatementTokens):
         first = word_of(self.tokens[0])
         if not given:
             return self.text(0, end)
-        if first not in _QUERIES:
+        if not self.is_query:
             raise StreamDefinitionError(
                 f"DataFrames can be given by name only to queries and INSERT, not to {shown(first)}",
                 hint='df.createOrReplaceTempView("events"), and leave the argument out',

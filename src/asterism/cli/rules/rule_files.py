@@ -148,6 +148,15 @@ def _is_pattern(file: Path) -> bool:
     return isinstance(document, dict) and "nodes" in document and "pattern" not in document
 
 
+def _has_rules(file: Path) -> bool:
+    """Whether a file is a list of rules in JSON."""
+    try:
+        document = decode(_text_of(file)) if file.suffix.lower() == ".json" else None
+    except (DocumentSyntaxError, StreamDefinitionError):
+        return False
+    return isinstance(document, list)
+
+
 def _text_of(file: Path) -> str:
     try:
         return text_of(read_pattern_file(file), language="YAML")
@@ -156,7 +165,7 @@ def _text_of(file: Path) -> str:
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):
-    """A file, or FILE#ID: a rule in a file. A file in YAML, unless it is a pattern, or with a query in EQL, has a rule."""
+    """A file, or FILE#ID: a rule in a file. A file in YAML that is no pattern, a list in JSON, and a query in EQL are rules."""
 
     name = "file"
 
@@ -166,7 +175,7 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
         path = Path(value)
         if path.is_file():
             suffix = path.suffix.lower()
-            is_rule = suffix == ".eql" or (suffix in _YAML and not _is_pattern(path))
+            is_rule = suffix == ".eql" or (suffix in _YAML and not _is_pattern(path)) or _has_rules(path)
             return RuleInFile(path, "") if is_rule else path
         # Names of files and ids may contain "#".
         for at in (number for number, letter in enumerate(value) if letter == "#"):
