@@ -36,7 +36,7 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
     :raises StreamDefinitionError: there is no file in a supported format, there are several formats, or files in folders only
     """
     files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
-    if not path.is_dir() and not path.exists() and any(character in path.name for character in "*?["):
+    if not path.exists() and any(character in str(path) for character in "*?["):
         hint = f'duckdb.read_parquet("{path}"), duckdb.read_csv and duckdb.read_json read several files'
         raise StreamDefinitionError(f"{path} is no file, and names of files have no wildcards", hint=hint)
     if files and all(file.is_dir() for file in files):
