@@ -36,5 +36,5 @@ def check_not_internal(names: Iterable[str]) -> None:
             raise StreamDefinitionError(
                 f"a column of the stream is named {name!r:.100}, and names that begin with {PREFIX} are reserved",
                 "Asterism adds columns with such names.",
-                f"rename it: df.withColumnRenamed({name!r:.100}, {name.lower().removeprefix(PREFIX) or 'column'!r:.100})",
+                f"rename it, for example to {name.lower().removeprefix(PREFIX) or 'column'!r:.100}",
             )

@@ -267,7 +267,7 @@ class JoinOperator(StreamJoinOperator):
                 hint = (
                     'prefix="right_" for the columns of the right side'
                     if side == RIGHT
-                    else f"df.withColumnRenamed({name!r}, {'row_' + name!r})"
+                    else f"rename that column, for example to {'row_' + name!r}"
                 )
                 raise StreamDefinitionError(
                     f"two columns of the join are named {shown(name)}",

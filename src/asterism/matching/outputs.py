@@ -128,7 +128,7 @@ class MatchOutput:
             event = pa.struct(list(self.input_schema))
             self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
             self.kept_columns = list(self.input_schema.names)
-        hint = "rename the key column: df.withColumnRenamed({0!r}, 'event_{0}')"
+        hint = "rename the key column, for example to 'event_{0}'"
         _check_alike(spec, self.base_schema.names, len(keys), hint)
         if self.measures is None:
             hint = 'select measures instead of all events: select("COUNT({0}.*) AS n"); or rename the stage or the key column'
