@@ -42,7 +42,7 @@ def mask_of(values: pa.ChunkedArray) -> Mask:
     """A Boolean mask of the rows where a condition is TRUE; NULL is not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
         return np.zeros(len(values), np.bool_)
-    return cast("Mask", pc.fill_null(values, False).to_numpy())
+    return cast("Mask", (pc.fill_null(values, False) if values.null_count else values).to_numpy())
 
 
 def as_int64(array: pa.Array) -> Ints:

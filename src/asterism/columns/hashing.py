@@ -41,9 +41,12 @@ def hash_strings(strings: pa.Array) -> npt.NDArray[np.uint64]:
     >>> [hex(value) for value in hash_strings(pa.array(["", "a"]))]
     ['0xf52a15e9a9b5e89b', '0x2c0bdbf481420f8']
     """
-    strings = strings.cast(pa.large_binary())
+    is_narrow = pa.types.is_string(strings.type) or pa.types.is_binary(strings.type)
+    if not is_narrow:
+        strings = strings.cast(pa.large_binary())
     _, offsets, data = strings.buffers()
-    at = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    at = np.frombuffer(offsets or b"", np.int32 if is_narrow else np.int64)
+    at = at[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     at.flags.writeable = values.flags.writeable = (
         False  # as some buffers are: the kernel is compiled for one kind of arrays

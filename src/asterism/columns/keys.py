@@ -26,7 +26,7 @@ def key_strings(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
     for column in columns:
         string = _as_string(column)
         part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(string), pa.string()), string, ":")
-        parts.append(pc.fill_null(part, "-"))
+        parts.append(pc.fill_null(part, "-") if part.null_count else part)
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 

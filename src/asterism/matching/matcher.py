@@ -196,7 +196,7 @@ class KeyedEvents:
         words = [events.column(field.name).to_numpy()[order] for field in pattern.bit_fields]
         return cls(
             keys=all_keys.take(pa.array(first_row)),
-            stored=np.where(np.arange(n_keys) < n_stored, np.arange(n_keys), -1),
+            stored=np.concatenate([np.arange(n_stored), np.full(n_keys - n_stored, -1)]),
             pattern=np.zeros(n_keys, np.int64),
             kept=np.ones(n_keys, np.bool_),
             horizon=horizons,
@@ -295,12 +295,12 @@ class Matcher:
         pointers += [(Op.ASK, number, POINTER(asked.answer)) for number, asked in answers.items()]
         for op, number, pointer in pointers:
             tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointer, op)
-        first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
-        rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
+        self._shift_states(rows, events.pattern, 1)
         pooled, keys = kernels.Events(times, bits, values), self._keys(events, begins)
         for made in _slices(tables, pooled, keys, page.nodes, rows, [*answers.values()], go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
-            made = made.reporting(self._reporting[events.pattern])
+            if not self._reporting.all():
+                made = made.reporting(self._reporting[events.pattern])
             if failed.any():
                 if made.last:
                     numbers = np.flatnonzero(failed).tolist()
@@ -313,18 +313,28 @@ class Matcher:
                     yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
 
         rows, nodes = made.rows, made.nodes[: made.n_nodes]
-        rows.run_rows[:, 2] -= np.repeat(first_state, np.diff(rows.run_at))
+        self._shift_states(rows, events.pattern, -1)
         if memory is not None:
             rows, nodes = memory.stored(rows, nodes)
-        alive = np.any([np.diff(at) > 0 for at, _ in rows.pairs()], axis=0)
-        live = np.flatnonzero(alive & events.kept)
+        alive = [at[1:] > at[:-1] for at, _ in rows.pairs()]
+        live = np.flatnonzero((alive[0] | alive[1] | alive[2]) & events.kept)
         rows, deadlines = kernels.rows_of_keys(rows, live), made.deadlines[live]
         latest = self._latest(deadlines, events.pattern[live], rows)
         left = self._page(events.keys.take(pa.array(live)), rows, nodes, pool)
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, deadlines, latest)
 
+    def _shift_states(self, rows: KeyRows, patterns: Ints, sign: int) -> None:
+        """Number the states of *rows* as in the tables of all patterns, or, if *sign* is -1, as in those of their own."""
+        if len(self.patterns) > 1:  # the states of the first pattern have the same numbers in both
+            from asterism.matching.kernels import FIRST_STATE
+
+            first_state = self.linked.tables.automata[patterns, FIRST_STATE]
+            rows.run_rows[:, 2] += sign * np.repeat(first_state, np.diff(rows.run_at))
+
     def _latest(self, deadlines: Ints, patterns: Ints, rows: KeyRows) -> Ints:
         """For each key until when it may wait; one with a match that a skip strategy holds back must not."""
+        if not self._waits.any():
+            return deadlines
         waits = np.where(np.diff(rows.waiting_at) > 0, 0, self._waits[patterns])
         latest: Ints = np.minimum(deadlines, END_OF_TIME - waits) + waits
         return latest

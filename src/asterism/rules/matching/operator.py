@@ -405,8 +405,9 @@ class DynamicCepOperator(KeyGroupOperator):
         # Includes events that are relevant to no processor.
         if self.processing_time or name != EVENTS:
             return NO_TIME
-        last = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)).as_py()
-        return NO_TIME if last is None else int(last)
+        times = self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)
+        known = times.drop_null() if times.null_count else times
+        return int(known.to_numpy().max(initial=NO_TIME))
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The copies of the events, with KEY_HASH."""
@@ -670,7 +671,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         call = _call_of(group)
-        copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        copies = ready[EVENTS] if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
         if copies.num_rows:
             copies = self._passed(call.sets, copies, self._copy_filter(call))
         if self.order_by:  # rules keep this order among equal times
@@ -702,7 +703,7 @@ class DynamicCepOperator(KeyGroupOperator):
             events = [copies] if in_force.with_pattern or in_force.with_clause else []
             return group.load(events, [KEY], horizon, everything=everything, undivided=in_force.undivided)
 
-        pages, remaining = load(everything=everything), _Remaining.nothing(self.inputs[EVENTS].prepared)
+        pages = load(everything=everything)
         failed: set[RuleName] = set()
         stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.of_pages.suppress else None
         suppressions = Suppressions(stored_suppressions)
@@ -713,10 +714,12 @@ class DynamicCepOperator(KeyGroupOperator):
             pages, remaining, failed = yield from self._match(
                 group, in_force, pages, load, copies, suppressions, horizon
             )
-        elif call.adoptions:  # clauses do not adopt partial matches
-            fates = dict[RuleName, Counts]()
-            joined(pages, in_force, stored_columns(self.compiler.schema), call.adoptions, fates)
-            _count_adopted(call, call.adoptions, fates)
+        else:
+            remaining = _Remaining.nothing(self.inputs[EVENTS].prepared)
+            if call.adoptions:  # clauses do not adopt partial matches
+                fates = dict[RuleName, Counts]()
+                joined(pages, in_force, stored_columns(self.compiler.schema), call.adoptions, fates)
+                _count_adopted(call, call.adoptions, fates)
         states, others = yield from self._match_clauses(call, in_force, copies, suppressions, horizon)
         call.adoptions = []
         call.disable(failed | others)
