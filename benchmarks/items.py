@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from benchmarks import flink, tables
+from benchmarks import flink, live, tables
 from benchmarks.joins import JOINS
 from benchmarks.multi_joins import CHAIN, MULTI
 from benchmarks.results import Result
@@ -235,6 +235,31 @@ def _tables(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "times DuckDB", seconds[tables.DUCKDB], ours, target=2)
         found.ratio(name, "times Polars", seconds[tables.POLARS], ours, target=2)
         found.ratio(name, "times Flink", records.median(f"{name} {flink.BATCH}", "seconds"), ours, target=8)
+
+
+def _live_steps(size: str) -> list[Step]:
+    """One that does not depend on the data."""
+    cases = ("latency", "rules", "throughput", "cold")
+    return [Step(case, "benchmarks.live", ("--cases", case), limit=900) for case in cases]
+
+
+def _live(records: Records, found: Found, size: str) -> None:
+    def latencies(row: str, step: str, most: float, **where: Any) -> None:
+        found.value(row, "median", records.median(step, "p50", **where), "ms")
+        found.value(row, "99%", records.median(step, "p99", **where), "ms", target=most, less=True)
+        found.value(row, "CPU of a call", records.median(step, "cpu_ms", **where), "ms")
+
+    for users in (100, 10_000):
+        latencies(f"one pattern, {users:,} users", "latency", 5, case=live.PATTERN, users=users)
+    latencies("1,000 rules, 10,000 users", "rules", 20, case=live.RULES)
+    for batch in live.EVENTS_BY_BATCH:
+        rate = records.median("throughput", "events_per_second", batch=batch)
+        found.value(f"batches of {batch:,}, one pattern", "thousand events/s, one thread", rate, "k", per=1000)
+    ours, by_duckdb = (
+        records.median("cold", "seconds", case=case) for case in (live.COLD_START, live.COLD_START_OF_DUCKDB)
+    )
+    found.value("new process", "first match", ours, "s", target=1, less=True)
+    found.ratio("new process", "over DuckDB's first answer", ours, by_duckdb, less=True)
 
 
 CLAUSES = tuple(name for name, workload in WORKLOADS.items() if workload.clause is not None)
@@ -534,6 +559,7 @@ ITEMS = {
         ),
         Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, checked=True),
         Item("tables", "W1 to W5 without Spark, beside Spark, DuckDB, Polars and Flink.", _tables_steps, _tables),
+        Item("live", "A live engine without Spark: latency, throughput, start.", _live_steps, _live),
         Item(
             "row_patterns",
             "MATCH_RECOGNIZE: W1 to W3, and tables without Spark.",
