@@ -88,13 +88,14 @@ class Page:
         )
         times, positions = self.times[kept], self.positions[kept]
         of_keys = [_Divided.of(at, some, ends) for at, some in rows.pairs()]
+        rows_of_parts = zip(*(arrays for each in of_keys for arrays in (each.at, each.rows)), strict=True)
         # Arrow takes long to find the bytes of a slice.
         row_bytes = (keys.nbytes + events.nbytes) / max(1, len(order) + len(kept))
         n_keys, n_events, n_nodes = np.diff(ends), np.diff(event_at), np.diff(node_at)
         sizes = row_bytes * (n_keys + n_events) + 8 * (2 * n_events + 3 * n_nodes + sum(each.sizes for each in of_keys))
         bounds = (itertools.pairwise(at.tolist()) for at in (ends, node_at, event_at))
-        for part, ((key, last_key), (node, last_node), (event, last_event), size) in enumerate(
-            zip(*bounds, sizes.astype(np.int64).tolist(), strict=True)
+        for (key, last_key), (node, last_node), (event, last_event), size, of_part in zip(
+            *bounds, sizes.astype(np.int64).tolist(), rows_of_parts, strict=True
         ):
             yield Page(
                 keys.slice(key, last_key - key),
@@ -102,7 +103,7 @@ class Page:
                 times[event:last_event],
                 positions[event:last_event],
                 nodes[node:last_node],
-                KeyRows(*(array for each in of_keys for array in each.part(part))),
+                KeyRows(*of_part),
                 size,
             )
 
@@ -178,15 +179,12 @@ _NARROW_NO_EVENT = 2**31 - 1
 class _Divided(NamedTuple):
     """The rows of one kind of keys, in parts.
 
-    :ivar at: the offsets of the keys of each part, from 0 on, one part after the other
-    :ivar begins: where those of each part begin, followed by their end
-    :ivar row_begins: where the rows of each part begin, followed by their end
+    :ivar at: the offsets of the keys of each part, from 0 on
+    :ivar rows: those of each part
     """
 
-    at: Ints
-    begins: list[int]
-    rows: Ints
-    row_begins: list[int]
+    at: list[Ints]
+    rows: list[Ints]
     sizes: Ints
 
     @classmethod
@@ -197,10 +195,8 @@ class _Divided(NamedTuple):
         of_key = np.arange(begins[-1]) - np.repeat(count[:-1], np.diff(begins))
         offsets = at[of_key] - np.repeat(first[:-1], np.diff(begins))
         sizes = np.diff(begins) + rows.shape[1] * np.diff(first)
-        return cls(offsets, begins.tolist(), rows, first.tolist(), sizes)
-
-    def part(self, number: int) -> tuple[Ints, Ints]:
-        """The offsets and the rows of a part."""
-        begins, row_begins = self.begins, self.row_begins
-        offsets = self.at[begins[number] : begins[number + 1]]
-        return offsets, self.rows[row_begins[number] : row_begins[number + 1]]
+        return cls(
+            [offsets[begin:end] for begin, end in itertools.pairwise(begins.tolist())],
+            [rows[begin:end] for begin, end in itertools.pairwise(first.tolist())],
+            sizes,
+        )

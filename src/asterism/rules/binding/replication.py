@@ -97,7 +97,7 @@ def copies_of(
 
     schema = copies_schema(compiler.schema)
     timeless = times.to_numpy() == NO_TIME
-    parts = [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))]
+    parts = []
     if timeless.any():
         parts.append(_timeless(events.filter(pa.array(timeless)), schema, compiler))
         timed = pa.array(~timeless)
@@ -141,7 +141,7 @@ def copies_of(
         ]
         hashes = (hash_strings(keys) ^ np.uint64(selector.seed & (2**64 - 1))).view(np.int64)
         parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts or [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))])
 
 
 def selectors_of_rules(processors: Sequence[BoundProcessor]) -> Mapping[int, Selector]:
@@ -194,7 +194,9 @@ def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) 
 
 
 def _taken(selected: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
-    """For each of *rows* its numbers in *selected*, or in *every* if the row is *first*."""
+    """For each of *rows* its numbers in *selected*, or in *every*, which has all of these, if the row is *first*."""
+    if not len(every[1]):
+        return _lists(np.zeros(len(rows) + 1, np.int64), every[1])
     both = pa.concat_arrays([_lists(*selected), _lists(*every)])
     return both.take(pa.array(np.where(first, len(selected[0]) - 1 + rows, rows)))
 
@@ -300,9 +302,12 @@ class CopyFilter:
         used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
         for selector, conditions in self._of.items():
             of_selector = selectors == selector
-            of_met, of_failed = of_selector[met_rows], of_selector[failed_rows]
-            used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
-            used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
+            if len(met):
+                of_met = of_selector[met_rows]
+                used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
+            if len(failed):
+                of_failed = of_selector[failed_rows]
+                used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
             FIRST: pa.array(waits),
@@ -459,7 +464,8 @@ class RuleConditions:
         masks = self._masks(*flattened(copies.column(MET)), copies.num_rows)
         is_required = self._satisfied([copies.column(name) for name in self._read], masks)
         rows, numbers = flattened(copies.column(FAILED))
-        is_required[rows[np.isin(numbers, self.evaluated)]] = True
+        if len(numbers):
+            is_required[rows[np.isin(numbers, self.evaluated)]] = True
         return is_required
 
     def by_condition(self, copies: pa.Table) -> tuple[Ints, Ints]:
