@@ -15,9 +15,10 @@ from asterism.columns.groups import mask_of
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.rules.binding import text_index
-from asterism.rules.binding.text_index import MIN_CONDITIONS, TextIndex
+from asterism.rules.binding import replication, text_index
+from asterism.rules.binding.text_index import MIN_CONDITIONS, MIN_EXACT, TextIndex
 from tests.kit import examples
+from tests.rules.driver import SCHEMA as EVENTS_OF_DRIVER
 from tests.rules.driver import Driver, processor
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64())])
@@ -120,20 +121,42 @@ def test_tens_of_thousands_of_constants_that_nearly_match() -> None:
     assert (offsets.tolist(), met.tolist()) == ([0, 0, 1, 2], [0, 0])
 
 
-def test_a_set_of_many_rules_with_and_without_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next sets have no index, not even that of equal rules before."""
+    monkeypatch.setattr(text_index, "MIN_EXACT", 10_000)
+    replication._EVALUATIONS.clear()
+
+
+@pytest.mark.parametrize("count", [MIN_EXACT, MIN_CONDITIONS + 8])
+def test_a_set_of_rules_with_and_without_the_index(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = [
         processor(
             f"rule {number}",
             1,
             Pattern.begin("e").where(f"CONTAINS(LOWER(kind), 'k{number}') AND NOT COALESCE(kind = 'K7!', FALSE)"),
         )
-        for number in range(MIN_CONDITIONS + 8)
+        for number in range(count)
     ]
     events = [(second, "ann", 1, f"K{second}{'!' * (second % 2)}", 1.0) for second in range(60)]
     indexed = Driver().batch(sets=rules).batch(events, watermark=100).rows
-    monkeypatch.setattr(text_index, "MIN_CONDITIONS", 10_000)
+    without_index(monkeypatch)
     assert Driver().batch(sets=rules).batch(events, watermark=100).rows == indexed
-    assert len(indexed["matches"]) > MIN_CONDITIONS
+    assert len(indexed["matches"]) > count
+
+
+@pytest.mark.parametrize(
+    ("texts", "has_index"),
+    [
+        ([f"CONTAINS(kind, 'a{number}')" for number in range(MIN_EXACT - 1)], False),
+        ([f"CONTAINS(kind, 'a{number}')" for number in range(MIN_EXACT)], True),
+        ([*(f"CONTAINS(kind, 'a{number}')" for number in range(MIN_EXACT)), "CONTAINS(kind, 'b') AND x > item"], False),
+    ],
+)
+def test_small_sets_have_an_index_if_all_conditions_are_tests_of_texts(texts: list[str], has_index: bool) -> None:
+    conditions, scope = Vectorized(EVENTS_OF_DRIVER), Scope(EVENTS_OF_DRIVER)
+    for text in texts:
+        conditions.add(scope.resolve(scope.parse(text), text), text)
+    assert (text_index.text_index(conditions) is not None) == has_index
 
 
 def test_events_for_which_a_condition_fails_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,5 +168,6 @@ def test_events_for_which_a_condition_fails_are_the_same(monkeypatch: pytest.Mon
     ]
     events = [(second, "ann", second % 3, f"k{second}", 1.0) for second in range(9)]
     indexed = Driver(disable_on_error=True).batch(sets=rules).batch(events, watermark=100).rows
+    without_index(monkeypatch)
     monkeypatch.setattr(text_index, "MIN_CONDITIONS", 10_000)
     assert Driver(disable_on_error=True).batch(sets=rules).batch(events, watermark=100).rows == indexed

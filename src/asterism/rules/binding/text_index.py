@@ -30,8 +30,10 @@ from asterism.rules.binding.text_conditions import CONSTANTS, PATTERNS, Conditio
 if TYPE_CHECKING:
     from asterism.rules.binding.text_kernels import ConditionPrograms, Constants
 
-MIN_CONDITIONS = 32
+MIN_EXACT = 4
 """With fewer conditions, the index is not faster than evaluating all of them."""
+MIN_CONDITIONS = 32
+"""With fewer, of which DuckDB must evaluate some, the index is not faster either."""
 MAX_INDEXES = 8
 _ANCHORS = {"contains": 0, "starts_with": 1, "suffix": 2, "=": 3}
 
@@ -354,12 +356,19 @@ def _tests_of(texts: pa.Array, lower: bool, constants: Constants, count: int) ->
     return tests_of_texts(begins, letters, constants, count)
 
 
+def _are_exact(expressions: Vectorized) -> bool:
+    """Whether all conditions are tests of texts only."""
+    parser = ConditionParser({}, [pa.types.is_string(each.type) for each in expressions.schema])
+    return not any(_has_unknown(parser.parse(text)) for text in expressions.texts)
+
+
 _INDEXES: dict[tuple[str, ...], TextIndex] = {}
 
 
 def text_index(expressions: Vectorized) -> TextIndex | None:
-    """The index of many conditions; None if they are few."""
-    if len(expressions.texts) < MIN_CONDITIONS:
+    """The index of conditions; None if evaluating all of them is as fast."""
+    count = len(expressions.texts)
+    if count < MIN_EXACT or (count < MIN_CONDITIONS and not _are_exact(expressions)):
         return None
     key = (*expressions.schema.names, *map(str, expressions.schema.types), *expressions.texts)
     index = recent(_INDEXES, key)
