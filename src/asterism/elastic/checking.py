@@ -120,12 +120,20 @@ def _checked(expression: syntax.EqlNode, writer: ConditionWriter) -> pa.DataType
     try:
         return _type_of(writer.sql(expression), writer)
     except ExpressionTypeError as error:
-        for part in _parts(expression):
-            try:
-                _type_of(writer.sql(part), writer)
-            except ExpressionTypeError as inner:
-                raise ExpressionTypeError.at(inner.message, writer.text, part.start, _hint(inner)) from None
-        raise ExpressionTypeError.at(error.message, writer.text, expression.start, _hint(error)) from None
+        part, inner = _innermost(expression, error, writer)
+        raise ExpressionTypeError.at(inner.message, writer.text, part.start, _hint(inner)) from None
+
+
+def _innermost(
+    expression: syntax.EqlNode, error: ExpressionTypeError, writer: ConditionWriter
+) -> tuple[syntax.EqlNode, ExpressionTypeError]:
+    """The innermost part that has an error, and its error."""
+    for part in _parts(expression):
+        try:
+            _type_of(writer.sql(part), writer)
+        except ExpressionTypeError as inner:
+            return _innermost(part, inner, writer)
+    return expression, error
 
 
 def _hint(error: ExpressionTypeError) -> str | None:
@@ -135,13 +143,12 @@ def _hint(error: ExpressionTypeError) -> str | None:
 
 
 def _parts(node: syntax.EqlNode) -> Iterator[syntax.EqlNode]:
-    """The parts of an expression, each after those within it."""
+    """The direct parts of an expression."""
     for field in fields(node):
         value = getattr(node, field.name)
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, syntax.EqlNode):
-                yield from _parts(part)
-    yield node
+                yield part
 
 
 def _type_of(sql: str, writer: ConditionWriter) -> pa.DataType:

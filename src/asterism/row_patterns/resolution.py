@@ -38,6 +38,7 @@ from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
 from asterism.row_patterns.clause.clause import Clause, ExpressionText
+from asterism.row_patterns.clause.quick_trees import quick_tree
 from asterism.row_patterns.clause.reading import misspelled
 from asterism.row_patterns.clause.row_names import RowNames, renamed, table_prefix
 from asterism.text.printable import quoted_name, shortened
@@ -673,6 +674,9 @@ def parsed(source: ExpressionText, names: Names | None = None) -> exp.Expr:
     :param names: the columns that Spark computes, if there are any
     """
     names = names if names is not None and names.computed else None
+    quick = quick_tree(source.text) if names is None else None
+    if quick is not None:
+        return quick
     try:
         tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE), names=names)
     except ExpressionSyntaxError:
