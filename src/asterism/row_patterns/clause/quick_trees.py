@@ -40,7 +40,7 @@ _OPERATORS = {
 _COALESCE, _OR_FALSE = "NOT COALESCE(", ", FALSE)"
 
 
-class _OtherConditionError(Exception):
+class _OtherTreeError(Exception):
     """The condition has another form."""
 
 
@@ -63,7 +63,7 @@ def quick_tree(text: str) -> exp.Expr | None:
     reader = _TreeReader(text)
     try:
         tree = reader.several(0)
-    except _OtherConditionError:
+    except _OtherTreeError:
         return None
     return tree if reader.at == len(text) else None
 
@@ -75,11 +75,11 @@ class _TreeReader:
     def several(self, depth: int) -> exp.Expr:
         """Conditions with one operator between them."""
         if depth > MAX_DEPTH:
-            raise _OtherConditionError
+            raise _OtherTreeError
         node, operator = self.condition(depth), ""
         while word := next((word for word in (" AND ", " OR ") if self.text.startswith(word, self.at)), ""):
             if operator not in ("", word):
-                raise _OtherConditionError
+                raise _OtherTreeError
             operator = word
             self.at += len(word)
             kind = exp.And if word == " AND " else exp.Or
@@ -106,7 +106,7 @@ class _TreeReader:
             if matched is not None:
                 self.at = matched.end()
                 return read(matched)
-        raise _OtherConditionError
+        raise _OtherTreeError
 
     def _parenthesized(self, depth: int) -> exp.Expr:
         node = exp.Paren(this=self.several(depth + 1))
@@ -178,7 +178,7 @@ class _TreeReader:
 
     def _expect(self, word: str) -> None:
         if not self._take(word):
-            raise _OtherConditionError
+            raise _OtherTreeError
 
 
 def _placed(node: exp.Expr, begin: int, end: int) -> exp.Expr:
