@@ -104,4 +104,4 @@ def test_optional_keys_that_differ_are_elements_that_the_events_lack() -> None:
 def test_a_missing_column_is_not_called_a_variable_or_a_stage() -> None:
     assert "unknown column 'host.id'" in str(failure('any where host.id == "a"', [], {"kind": "a"}))
     query = "sequence by host.id with maxspan=1s [any where pid == 1] [any where pid == 2]"
-    assert "unknown column 'host'" in str(failure(query, [], {"pid": 1}))
+    assert "unknown column 'host.id'" in str(failure(query, [], {"pid": 1}))
