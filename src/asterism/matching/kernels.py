@@ -237,6 +237,7 @@ STACK_SIZE = 80
 # current event, followed by whether an answer is missing, and whether the search looks ahead
 VISIT, FOLLOW, BUDGET = 2, 3, 4  # after those of the stack
 MISSING, AHEAD = 1, 2  # columns of BUDGET
+KNOWN, ANSWER = 3, 4  # also of BUDGET: the last condition whose program was run for the current event and partial match
 FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
 """Columns of failures, one row per pattern: time, error code (OK: no failure), key, state (-1: none)."""
 RESUME_KEY, RESUME_EVENT, RESUME_BEGAN, RESUME_AGAIN, RESUME_AHEAD = range(5)
@@ -528,7 +529,7 @@ def ask(ops: Any, at: int, event: int, work: Any, n: int) -> Any:
     return first + 1
 
 
-@compiled
+@uncounted
 def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: Any, node: int, work: Any) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; otherwise a negated error code."""
     n = 0  # the number of values on the stack
@@ -567,9 +568,14 @@ def holds(transitions: Transitions, events: Events, guard: int, event: int, node
         bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
         answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
         if answer == 1 and begin < end:
-            answer = run_program(ops, begin, end, values, event, nodes, node, work)
-            if answer < 0:
-                return answer
+            if work[BUDGET, KNOWN] == condition:  # an event is taken where a condition holds, and ignored where it does not
+                answer = work[BUDGET, ANSWER]
+                work[BUDGET, 0] -= end - begin
+            else:
+                answer = run_program(ops, begin, end, values, event, nodes, node, work)
+                if answer < 0:
+                    return answer
+                work[BUDGET, KNOWN], work[BUDGET, ANSWER] = condition, answer
         at = guards[at, 1] if answer == 1 else guards[at, 2]
     return 1 if at == HOLDS else 0
 
@@ -627,6 +633,7 @@ def follow_guards(
     word = events.bits[event, 0]
     room = work.shape[1]
     n_edges = reached = visits = 0
+    work[BUDGET, KNOWN] = -1
     work[VISIT, 0] = state
     n = 1
     while n > 0:
@@ -661,6 +668,15 @@ def follow_guards(
                 work[FOLLOW, n_edges] = edge
                 n_edges += 1
     return n_edges, reached, OK
+
+
+@inlined
+def proceeds(states: Any, edges: Any, state: int) -> bool:
+    """Whether a state has a PROCEED edge."""
+    for edge in range(states[state, FIRST_EDGE], states[state, END_EDGE]):
+        if edges[edge, ACTION] == PROCEED:
+            return True
+    return False
 
 
 @uncounted
@@ -753,7 +769,10 @@ def step(
                     put(heaps, new, n_new, begun, n_nodes, target)
                     n_new += 1
                 # The match may be complete without a further event if all remaining stages are optional.
-                if states[target, PLAIN] == 1:
+                reached = 0
+                if not proceeds(states, edges, target):
+                    work[BUDGET, 0] -= 1 + states[target, END_EDGE] - states[target, FIRST_EDGE]
+                elif states[target, PLAIN] == 1:
                     _, reached, error = follow(states, edges, word, target, since, True, work)
                 else:
                     visit = Visit(target, event, node, since, True)
