@@ -24,6 +24,7 @@ from asterism.columns.event_files import (
     schema_of_parquet,
     types_of_file,
 )
+from asterism.columns.time import TimeColumn
 from asterism.embedded.databases import database_of_files, is_read_alike
 from asterism.embedded.memory import memory_of_tables
 from asterism.embedded.source_filters import SourceFilter
@@ -247,13 +248,33 @@ def _of_files(
 ) -> Iterator[pa.RecordBatch]:
     """Of each file the columns that it has."""
     if kind == "parquet" and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
-        condition, columns = only.sql(schemas[0]), _columns(names, only, schemas[0])
+        timed = only.time is not None and _have_times(files, only.time)
+        condition, columns = only.sql(schemas[0], timed=timed), _columns(names, only, schemas[0])
         if (condition is not None or columns.keys() != set(names)) and is_read_alike(files, schemas[0], names):
             are_read = yield from _of_parquet(files, columns, condition or "TRUE")
             if are_read:
                 return
     for file, schema in zip(files, schemas, strict=True):
         yield from _parts(file, kind, schema, [name for name in names if name in schema.names])
+
+
+def _have_times(files: Sequence[Path], time: TimeColumn) -> bool:
+    """Whether the time of each row is one, by the statistics of files of Parquet. A filter need not look for others then."""
+    first, last = time.range
+    for file in files:
+        metadata = parquet.read_metadata(file)
+        paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+        if time.name not in paths:
+            return False
+        number = paths.index(time.name)
+        is_integer = pa.types.is_integer(metadata.schema.to_arrow_schema().field(time.name).type)
+        for group in range(metadata.num_row_groups):
+            known = metadata.row_group(group).column(number).statistics
+            if known is None or not known.has_null_count or known.null_count:
+                return False
+            if is_integer and not (known.has_min_max and first <= known.min and known.max <= last):
+                return False
+    return True
 
 
 def _columns(names: Sequence[str], only: SourceFilter | None, source: pa.Schema) -> dict[str, str]:

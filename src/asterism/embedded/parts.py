@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from asterism.columns.arrays import one_chunk
+from asterism.columns.groups import as_int64
 from asterism.embedded.memory import memory_of_tables
 from asterism.errors import LimitExceededError
 
@@ -33,6 +35,8 @@ BUCKETS = 64
 """A part has the keys of some buckets, or of all."""
 ROWS_OF_PART = 2**15
 """The least number of prepared events, over the number of parts, of a table that is divided."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""2**64 over the golden ratio: the first bits of its products spread integers evenly, also those that follow each other."""
 _AHEAD = 2
 """The number of results, over the number of threads, that are computed before they are asked for."""
 
@@ -159,6 +163,10 @@ def buckets_of(keys: pa.Table) -> Buckets:
     """The bucket of each row, from its key."""
     if not keys.num_columns:
         return np.zeros(keys.num_rows, np.uint8)
+    if keys.num_columns == 1 and pa.types.is_integer(
+        keys.schema.field(0).type
+    ):  # of most tables; in a fifth of the time
+        return (as_int64(one_chunk(keys.column(0))).view(np.uint64) * _SPREAD >> np.uint64(58)).astype(np.uint8)
     from asterism.columns.hashing import hash_keys  # imports numba
 
     return (hash_keys(keys) >> np.uint64(58)).astype(np.uint8)

@@ -10,6 +10,7 @@ needs only what means the same everywhere: columns that are compared with consta
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -49,25 +50,21 @@ class SourceFilter(NamedTuple):
     nullable: frozenset[int] = frozenset()
     bits: SourceBits | None = None
 
-    def sql(self, source: pa.Schema, *, calls: bool = False) -> str | None:
+    def sql(self, source: pa.Schema, *, calls: bool = False, timed: bool = False) -> str | None:
         """A condition in the SQL of DuckDB and Polars; None: all rows have to be read.
 
         :param source: the columns with the types that they have in the source
         :param calls: whether it may call functions of DuckDB, which find timestamps and dates that are out of range
+        :param timed: whether the time of each row is known to be one
         """
         if self.ranges is None:
             return None
-        alternatives = []
+        alternatives: list[str] = []
         if self.time is not None:
             if self.time.name not in source.names:  # an expression
                 return None
-            alternatives.append(f"{quoted_name(self.time.name)} IS NULL")
-            if pa.types.is_integer(source.field(self.time.name).type):
-                first, last = self.time.range
-                alternatives.append(f"{quoted_name(self.time.name)} NOT BETWEEN {first} AND {last}")
-            elif calls:
-                micros = f"TRY(epoch_us({quoted_name(self.time.name)}))"  # NULL also if it is infinite
-                alternatives.append(f"coalesce({micros}, {-FAR - 1}) NOT BETWEEN {-FAR} AND {FAR}")
+            if not timed:
+                alternatives += self._timeless(self.time, source, calls=calls)
         for name in [self.schema.names[number] for number in sorted(self.nullable)]:
             if name not in source.names:
                 return None
@@ -78,6 +75,16 @@ class SourceFilter(NamedTuple):
                 return None
             alternatives.append(f"({' AND '.join(tests)})")
         return " OR ".join(dict.fromkeys(alternatives)) or "FALSE"
+
+    def _timeless(self, time: TimeColumn, source: pa.Schema, *, calls: bool) -> Iterator[str]:
+        """Conditions, of which one holds where the time is none."""
+        yield f"{quoted_name(time.name)} IS NULL"
+        if pa.types.is_integer(source.field(time.name).type):
+            first, last = time.range
+            yield f"{quoted_name(time.name)} NOT BETWEEN {first} AND {last}"
+        elif calls:
+            micros = f"TRY(epoch_us({quoted_name(time.name)}))"  # NULL also if it is infinite
+            yield f"coalesce({micros}, {-FAR - 1}) NOT BETWEEN {-FAR} AND {FAR}"
 
     def bits_sql(self, source: pa.Schema) -> dict[str, str] | None:
         """For each column of *bits* an expression in the SQL of DuckDB; None: there are no bits, or one cannot be written.

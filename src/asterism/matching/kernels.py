@@ -568,7 +568,9 @@ def holds(transitions: Transitions, events: Events, guard: int, event: int, node
         bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
         answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
         if answer == 1 and begin < end:
-            if work[BUDGET, KNOWN] == condition:  # an event is taken where a condition holds, and ignored where it does not
+            if (
+                work[BUDGET, KNOWN] == condition
+            ):  # an event is taken where a condition holds, and ignored where it does not
                 answer = work[BUDGET, ANSWER]
                 work[BUDGET, 0] -= end - begin
             else:
@@ -673,10 +675,10 @@ def follow_guards(
 @inlined
 def proceeds(states: Any, edges: Any, state: int) -> bool:
     """Whether a state has a PROCEED edge."""
+    count = 0
     for edge in range(states[state, FIRST_EDGE], states[state, END_EDGE]):
-        if edges[edge, ACTION] == PROCEED:
-            return True
-    return False
+        count += edges[edge, ACTION] == PROCEED
+    return count > 0
 
 
 @uncounted

@@ -191,8 +191,10 @@ class KeyedEvents:
             horizons[codes[is_open]] = NO_ADVANCE
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
-        order, _ = sorted_rows(narrow(codes), times)
-        positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
+        order, begins = sorted_rows(narrow(codes), times)
+        positions = np.zeros(len(order), np.int64)
+        if not begins.all():  # otherwise no key has two events of one time
+            positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
         words = [events.column(field.name).to_numpy()[order] for field in pattern.bit_fields]
         return cls(
             keys=all_keys.take(pa.array(first_row)),
@@ -275,7 +277,9 @@ class Matcher:
         n_stored = len(page.times)
         pool = _Pool.of(page, events, self.event_schema.names)
         times = pool.times[pool.rows]
-        bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
+        bits = events.bits
+        if n_stored:
+            bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), bits])
         rows = kernels.rows_of_keys(page.rows, events.stored)
         begins = n_stored + events.begins
         memory = None

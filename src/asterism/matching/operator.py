@@ -272,10 +272,10 @@ class CepOperator(KeyGroupOperator):
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """Evaluate the conditions on the current events, and keep only the columns needed for matching and results.
 
-        :param events: they may have the ``bit_fields`` of the pattern, if Spark has evaluated its conditions (``bits_sql``)
+        :param events: they may have the ``bit_fields`` of the pattern, if its ``bit_conditions`` were evaluated before
         """
         bits = None
-        if self.pattern.bit_fields[0].name in events.column_names and self.pattern.bits_sql is not None:
+        if self.pattern.bit_fields[0].name in events.column_names and self.pattern.bit_conditions is not None:
             bits = [events.column(field.name) for field in self.pattern.bit_fields]
         full = complete(events, self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
