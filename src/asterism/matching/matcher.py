@@ -277,9 +277,7 @@ class Matcher:
         n_stored = len(page.times)
         pool = _Pool.of(page, events, self.event_schema.names)
         times = pool.times[pool.rows]
-        bits = events.bits
-        if n_stored:
-            bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), bits])
+        bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits]) if n_stored else events.bits
         rows = kernels.rows_of_keys(page.rows, events.stored)
         begins = n_stored + events.begins
         memory = None
