@@ -373,6 +373,28 @@ def test_events_without_a_time_are_errors_or_late(tmp_path: Path) -> None:
     assert found.late.num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "statistics", "answer"),
+    [
+        ({"ts": [1, 2, 3]}, True, True),
+        ({"ts": [1, 2, 3]}, False, False),
+        ({"ts": [1, None, 3]}, True, False),
+        ({"ts": [1, 2, LATEST]}, True, False),
+        ({"ts": [-LATEST, 2, 3]}, True, False),
+        ({"other": [1, 2, 3]}, True, False),
+        ({"s": [{"t": 1}] * 3, "s.t": [1, None, 3]}, True, False),
+    ],
+)
+def test_times_by_the_statistics_of_files(
+    columns: dict[str, Any], statistics: bool, answer: bool, tmp_path: Path
+) -> None:
+    table = pa.table(columns)
+    pq.write_table(table.slice(0, 1), tmp_path / "0.parquet")
+    pq.write_table(table, tmp_path / "1.parquet", row_group_size=2, write_statistics=statistics)
+    name = "s.t" if "s.t" in columns else "ts"
+    assert lazy_events.have_times(sorted(tmp_path.iterdir()), TimeColumn(name, pa.int64())) == answer
+
+
 @pytest.mark.parametrize("unit", ["nanoseconds", "microseconds", MILLISECONDS, "seconds"])
 def test_range_of_times(unit: str) -> None:
     """Its ends are times, and what is beyond them is none."""

@@ -248,7 +248,7 @@ def _of_files(
 ) -> Iterator[pa.RecordBatch]:
     """Of each file the columns that it has."""
     if kind == "parquet" and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
-        timed = only.time is not None and _have_times(files, only.time)
+        timed = only.time is not None and have_times(files, only.time)
         condition, columns = only.sql(schemas[0], timed=timed), _columns(names, only, schemas[0])
         if (condition is not None or columns.keys() != set(names)) and is_read_alike(files, schemas[0], names):
             are_read = yield from _of_parquet(files, columns, condition or "TRUE")
@@ -258,13 +258,13 @@ def _of_files(
         yield from _parts(file, kind, schema, [name for name in names if name in schema.names])
 
 
-def _have_times(files: Sequence[Path], time: TimeColumn) -> bool:
+def have_times(files: Sequence[Path], time: TimeColumn) -> bool:
     """Whether the time of each row is one, by the statistics of files of Parquet. A filter need not look for others then."""
     first, last = time.range
     for file in files:
         metadata = parquet.read_metadata(file)
         paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-        if time.name not in paths:
+        if paths.count(time.name) != 1:  # an expression, or beside a field that has the same path
             return False
         number = paths.index(time.name)
         is_integer = pa.types.is_integer(metadata.schema.to_arrow_schema().field(time.name).type)

@@ -568,9 +568,8 @@ def holds(transitions: Transitions, events: Events, guard: int, event: int, node
         bit, begin, end = conditions[condition, 0], conditions[condition, 1], conditions[condition, 2]
         answer = 1 if bit < 0 else (bits[event, bit // BITS] >> (bit % BITS)) & 1
         if answer == 1 and begin < end:
-            if (
-                work[BUDGET, KNOWN] == condition
-            ):  # an event is taken where a condition holds, and ignored where it does not
+            # An event is taken where a condition holds, and ignored where it does not.
+            if work[BUDGET, KNOWN] == condition:
                 answer = work[BUDGET, ANSWER]
                 work[BUDGET, 0] -= end - begin
             else:

@@ -76,8 +76,8 @@ class FileSink:
                 raise SinkError(
                     f"the rows have a column {name!r}, which cannot be read from the files",
                     f"The folders are named {_BATCH_COLUMN}=0, {_BATCH_COLUMN}=1, ...: readers find this column in their names.",
-                    f"give a measure another name: a.{name} AS {name}_number; rename a column of the events before, for example to "
-                    f"'{name}_number'",
+                    f"give a measure another name: a.{name} AS {name}_number; rename a column of the events before, "
+                    f"for example to '{name}_number'",
                 )
 
     def _last_in_folder(self, df: DataFrame) -> int | None:
