@@ -44,7 +44,7 @@ def problem_of_rule(text: str, schema: pa.Schema) -> ExpressionError | None:
     """The problem of a valid query, as a rule, with the columns of the events, at its place in the query; None: it has none.
 
     >>> print(problem_of_rule('any where pid == "x"', pa.schema([("pid", pa.bool_())])))
-    [EXPRESSION_TYPE] = cannot combine BOOLEAN and STRING
+    [EXPRESSION_TYPE] 'x' is not a valid BOOLEAN
       any where pid == "x"
                     ^
     """

@@ -154,7 +154,7 @@ def _has_rules(file: Path) -> bool:
         document = decode(_text_of(file)) if file.suffix.lower() == ".json" else None
     except (DocumentSyntaxError, StreamDefinitionError):
         return False
-    return isinstance(document, list)
+    return isinstance(document, list) and bool(document)
 
 
 def _text_of(file: Path) -> str:

@@ -53,7 +53,7 @@ def quick_tree(text: str) -> exp.Expr | None:
         this=LOWER,
         expressions=[
           Column(
-            this=Identifier(this=name, quoted=True))]),
+            this=Identifier(this='name', quoted=True))]),
       expression=Literal(this='cmd%', is_string=True))
     >>> quick_tree("`a` = 1 + 1") is None
     True
