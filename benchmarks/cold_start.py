@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -54,16 +55,23 @@ def match_once() -> dict[str, Any]:
     return {"first": time.monotonic() - BEGIN}
 
 
-def stream_twice(what: str, partitions: str) -> dict[str, Any]:
+def session(settings: Mapping[str, str]) -> Any:
+    """A session as Spark makes it by default, apart from *settings*."""
     import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.master", "local[2]").getOrCreate()
+    builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.master", "local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    if partitions:
-        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    return spark
+
+
+def stream_twice(what: str, partitions: str) -> dict[str, Any]:
+    spark = session({"spark.sql.shuffle.partitions": partitions} if partitions else {})
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch, "in")
         write(folder)

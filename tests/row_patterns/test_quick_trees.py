@@ -12,7 +12,8 @@ from asterism.elastic.conditions import ConditionWriter
 from asterism.elastic.parsing import parse as parse_query
 from asterism.errors import ExpressionError
 from asterism.expressions.parsing import parse
-from asterism.row_patterns.clause.quick_trees import MAX_DEPTH, quick_tree
+from asterism.expressions.templates import MAX_DEPTH
+from asterism.row_patterns.clause.quick_trees import quick_tree
 from asterism.row_patterns.resolution import _ELSEWHERE, _MODES, _VOCABULARY
 from tests.kit import FACTOR
 

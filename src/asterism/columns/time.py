@@ -140,11 +140,10 @@ class TimeColumn:
 
     def of_integer(self, value: int) -> int:
         """:meth:`to_micros` of a single value of a column of integers."""
-        each, of = self._nanos // 1000, max(1000 // self._nanos, 1)
-        first, last = self._range(each)
-        if not first <= value // of <= last:
+        first, last = self.range
+        if not first <= value <= last:
             raise self._out_of_range()
-        return value // of * max(each, 1)
+        return value * self._nanos // 1000
 
     def _out_of_range(self) -> InvalidEventError:
         return InvalidEventError(

@@ -110,7 +110,7 @@ class LazyTable:
                 for name, values in self._computed.items():
                     if name in names:
                         table = table.append_column(name, values(table))
-                if bits is not None and bits.fields[0].name in table.column_names:
+                if bits is not None and bits.are_in(table.column_names):
                     names = [*bits.beside, *(field.name for field in bits.fields)]
                     expected = pa.schema([*(self.schema.field(name) for name in bits.beside), *bits.fields])
                     bits = None
@@ -201,7 +201,7 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
         bits = only and only.bits
         for batch in _of_files(files, kind, schemas, names, only):
             whole = every
-            if bits is not None and bits.fields[0].name in batch.schema.names:
+            if bits is not None and bits.are_in(batch.schema.names):
                 whole = batch.schema
             nothing = pa.nulls(batch.num_rows)  # of a column that only other files have
             columns = [
@@ -279,10 +279,8 @@ def have_times(files: Sequence[Path], time: TimeColumn) -> bool:
 
 def _columns(names: Sequence[str], only: SourceFilter | None, source: pa.Schema) -> dict[str, str]:
     """What a query of DuckDB selects, by name: these columns; or bits, and the columns that are needed beside them."""
-    bits = None if only is None else only.bits_sql(source)
-    if only is None or only.bits is None or bits is None:
-        return {name: quoted_name(name) for name in names}
-    return {name: quoted_name(name) for name in only.bits.beside} | bits
+    with_bits = None if only is None else only.bits_sql(source)
+    return {name: quoted_name(name) for name in names} if with_bits is None else with_bits
 
 
 def _of_parquet(

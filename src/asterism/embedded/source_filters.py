@@ -10,7 +10,7 @@ needs only what means the same everywhere: columns that are compared with consta
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -34,6 +34,10 @@ class SourceBits(NamedTuple):
     fields: tuple[pa.Field, ...]
     conditions: tuple[tuple[Ranges, ...], ...]
     beside: tuple[str, ...]
+
+    def are_in(self, columns: Container[str]) -> bool:
+        """Whether a source has evaluated the conditions, if these are the names of its columns."""
+        return self.fields[0].name in columns
 
 
 class SourceFilter(NamedTuple):
@@ -87,13 +91,14 @@ class SourceFilter(NamedTuple):
             yield f"coalesce({micros}, {-FAR - 1}) NOT BETWEEN {-FAR} AND {FAR}"
 
     def bits_sql(self, source: pa.Schema) -> dict[str, str] | None:
-        """For each column of *bits* an expression in the SQL of DuckDB; None: there are no bits, or one cannot be written.
+        """For each column of *bits*, and each one beside them, an expression in the SQL of DuckDB; None: there are no bits, or
+        one cannot be written.
 
         :param source: the columns with the types that they have in the source
         """
         if self.bits is None:
             return None
-        columns = {}
+        columns = {name: quoted_name(name) for name in self.bits.beside}
         for field, conditions in zip(self.bits.fields, self.bits.conditions, strict=True):
             texts = [self._exactly(ranges, source) for ranges in conditions]
             if None in texts:

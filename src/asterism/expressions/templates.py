@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 from sqlglot import exp
 
@@ -204,11 +206,60 @@ _IN = re.compile(rf"{_TEXT} IN \((?P<literals>{_LITERAL}(?:, {_LITERAL})*)\)")
 _NULL = re.compile(rf"{_COLUMN} IS (?P<not>NOT )?NULL")
 _LITERALS = re.compile(_LITERAL)
 _ESCAPED = re.compile(r"\\(.)")
-_NOT, _OR_FALSE = "NOT COALESCE(", ", FALSE)"
+NOT_COALESCE, OR_FALSE = "NOT COALESCE(", ", FALSE)"
 
 
-class _OtherConditionError(Exception):
-    """The condition has another form."""
+class OtherFormError(Exception):
+    """A condition has another form than those that are read without the parser."""
+
+
+Read = TypeVar("Read")
+
+
+class QuickReader(ABC, Generic[Read]):
+    """Reads a condition without the parser, from its begin on."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def several(self, depth: int) -> Read:
+        """Conditions with one operator between them.
+
+        :raises OtherFormError: they have another form, or are nested too deeply
+        """
+        if depth > MAX_DEPTH:
+            raise OtherFormError
+        parts, operator = [self.one(depth)], ""
+        while word := next((word for word in (" AND ", " OR ") if self.text.startswith(word, self.at)), ""):
+            if operator not in ("", word):
+                raise OtherFormError
+            operator = word
+            self.at += len(word)
+            parts.append(self.one(depth))
+        return self.joined(operator.strip(), parts) if operator else parts[0]
+
+    @abstractmethod
+    def one(self, depth: int) -> Read:
+        """A condition without an operator around it."""
+
+    @abstractmethod
+    def joined(self, operator: str, parts: Sequence[Read]) -> Read:
+        """Several conditions with AND or OR between them."""
+
+    def take(self, word: str) -> bool:
+        """Whether the text goes on with *word*, which is read."""
+        taken = self.text.startswith(word, self.at)
+        self.at += len(word) * taken
+        return taken
+
+    def expect(self, word: str) -> None:
+        if not self.take(word):
+            raise OtherFormError
+
+
+def unescaped(literal: str) -> str:
+    """The text of a literal in quotes, whose escapes are of a quote or a backslash."""
+    return _ESCAPED.sub(r"\1", literal[1:-1])
 
 
 def quick_condition(scope: Scope, zone: str, text: str) -> Sql | None:
@@ -221,7 +272,7 @@ def quick_condition(scope: Scope, zone: str, text: str) -> Sql | None:
     reader = _ConditionReader(scope, zone, text)
     try:
         value = reader.several(0)
-    except (_OtherConditionError, UnsupportedError):
+    except (OtherFormError, UnsupportedError):
         return None
     if reader.at < len(text):
         return None
@@ -239,7 +290,7 @@ def is_long_condition(text: str) -> bool:
     if not MAX_TEXT < len(text) <= MAX_CONDITION:
         return False
     reader = _ConditionReader(None, "UTC", text)
-    with suppress(_OtherConditionError, UnsupportedError):
+    with suppress(OtherFormError, UnsupportedError):
         reader.several(0)
         return reader.at == len(text)
     return False
@@ -253,38 +304,27 @@ def _conjuncts(value: Sql) -> Iterator[Sql]:
             yield from _conjuncts(operand)
 
 
-class _ConditionReader:
+class _ConditionReader(QuickReader[Sql]):
     """
     :param scope: None: any name is a column of texts
     """
 
     def __init__(self, scope: Scope | None, zone: str, text: str) -> None:
-        self.scope, self.zone, self.text, self.at = scope, zone, text, 0
+        super().__init__(text)
+        self.scope, self.zone = scope, zone
         self.columns: dict[str, Sql] = {}
 
-    def several(self, depth: int) -> Sql:
-        """Operands with one operator between them."""
-        if depth > MAX_DEPTH:
-            raise _OtherConditionError
-        parts, operator = [self.one(depth)], ""
-        while word := next((word for word in (" AND ", " OR ") if self.text.startswith(word, self.at)), ""):
-            if operator not in ("", word):
-                raise _OtherConditionError
-            operator = word
-            self.at += len(word)
-            parts.append(self.one(depth))
-        if not operator:
-            return parts[0]
-        return limited((operators.conjunction if operator == " AND " else operators.disjunction)(parts))
+    def joined(self, operator: str, parts: Sequence[Sql]) -> Sql:
+        return limited((operators.conjunction if operator == "AND" else operators.disjunction)(parts))
 
     def one(self, depth: int) -> Sql:
-        if self._take("("):
+        if self.take("("):
             value = self.several(depth + 1)
-            self._expect(")")
+            self.expect(")")
             return value
-        if self._take(_NOT):
+        if self.take(NOT_COALESCE):
             value = self.several(depth + 1)
-            self._expect(_OR_FALSE)
+            self.expect(OR_FALSE)
             return limited(operators.negation(FUNCTIONS["coalesce"](self.zone, [value, boolean_constant(False)])))
         if found := _CALL.match(self.text, self.at):
             self.at = found.end()
@@ -303,7 +343,7 @@ class _ConditionReader:
         if found := _NULL.match(self.text, self.at):
             self.at = found.end()
             return limited(operators.is_null(self._column(found["column"]), negated=bool(found["not"])))
-        raise _OtherConditionError
+        raise OtherFormError
 
     def _called(self, call: re.Match[str], constant: Sql) -> Sql:
         """A call, of which all but the text of the constant is that of another call with the same value."""
@@ -312,15 +352,6 @@ class _ConditionReader:
             return FUNCTIONS[function](self.zone, [value, constant])
         known = _call_template(function, self.zone, self._column(call["column"]).text, bool(call["lower"]))
         return limited(replace(known.value, text=f"{known.before}{constant.text}{known.after}"))
-
-    def _take(self, word: str) -> bool:
-        taken = self.text.startswith(word, self.at)
-        self.at += len(word) * taken
-        return taken
-
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            raise _OtherConditionError
 
     def _text(self, found: re.Match[str]) -> Sql:
         value = self._column(found["column"])
@@ -336,7 +367,7 @@ class _ConditionReader:
             if number < 0 and len(self.text) > MAX_TEXT:  # the parser would not come to the name
                 raise ColumnNotFoundError.from_missing_and_available(name, schema.names, f"in: {self.text[:100]}")
             if number < 0 or type_of_column(schema.field(number), self.zone) != STRING:
-                raise _OtherConditionError
+                raise OtherFormError
             self.columns[name] = _column_of_texts(f"c{number}")
         return self.columns[name]
 
@@ -368,4 +399,4 @@ def _call_template(function: str, zone: str, column: str, lower: bool) -> _CallT
 
 
 def _constant(literal: str) -> Sql:
-    return limited(string_constant(_ESCAPED.sub(r"\1", literal[1:-1])))
+    return limited(string_constant(unescaped(literal)))

@@ -227,7 +227,7 @@ class Buffers(NamedTuple):
     work: Any  # rows: VALUES, STATES, VISIT, FOLLOW, BUDGET
 
 
-KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN, IGNORED = range(7)  # columns of states
+KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN, IGNORED, PROCEEDS = range(8)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
 FIRST_PREFERRED, END_PREFERRED = 9, 10
@@ -671,15 +671,6 @@ def follow_guards(
     return n_edges, reached, OK
 
 
-@inlined
-def proceeds(states: Any, edges: Any, state: int) -> bool:
-    """Whether a state has a PROCEED edge."""
-    count = 0
-    for edge in range(states[state, FIRST_EDGE], states[state, END_EDGE]):
-        count += edges[edge, ACTION] == PROCEED
-    return count > 0
-
-
 @uncounted
 def only_ignores(edges: Any, n_edges: int, work: Any) -> bool:
     """Whether all edges in work[FOLLOW] are IGNORE edges, and there is one."""
@@ -771,7 +762,7 @@ def step(
                     n_new += 1
                 # The match may be complete without a further event if all remaining stages are optional.
                 reached = 0
-                if not proceeds(states, edges, target):
+                if states[target, PROCEEDS] == 0:
                     work[BUDGET, 0] -= 1 + states[target, END_EDGE] - states[target, FIRST_EDGE]
                 elif states[target, PLAIN] == 1:
                     _, reached, error = follow(states, edges, word, target, since, True, work)

@@ -60,7 +60,8 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
         summary = summaries[state]
         relevant, plain = summary.relevant_conditions(state, plan.semantics), int(summary.plain)
         ignored = 0 if plan.semantics is Semantics.FLINK else summary.ignored
-        states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain, ignored))
+        proceeds = int(any(edge.action is Action.PROCEED for edge in state.edges))
+        states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain, ignored, proceeds))
     spans = [
         (0, 0) if number < 0 else (programs.starts[number], programs.ends[number]) for number in evaluation.program
     ]
@@ -78,7 +79,7 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
         len(nfa.preferred),
     )
     return kernels.Tables(
-        states=_rows(states, 7),
+        states=_rows(states, 8),
         edges=_rows(edges, 8),
         guards=_rows(guards, 3),
         conditions=_rows([(bit, *span) for bit, span in zip(evaluation.bit, spans, strict=True)], 3),

@@ -10,14 +10,15 @@ See docs/decisions/0183.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import reduce
 
 from sqlglot import exp
 
 from asterism.expressions.parsing import MAX_TEXT
 from asterism.expressions.routines.user_functions import listed_functions
+from asterism.expressions.templates import NOT_COALESCE, OR_FALSE, OtherFormError, QuickReader, unescaped
 
-MAX_DEPTH = 20
-"""The maximum nesting of a condition that is read without the parser."""
 _NAME = r"`[^`\0\n\r\ud800-\udfff]+`"
 _LITERAL = r"'(?:[^'\\\0\ud800-\udfff]|\\[\\'])*'"
 _NUMBER = r"\d{1,18}"
@@ -33,15 +34,9 @@ _CONSTANT = re.compile(rf"(?:TRUE|FALSE){_END}")
 _REGEX = re.compile(rf"CONCAT\((?P<of>{_OPERAND.pattern}), (?P<end>'x')\) RLIKE (?P<pattern>{_LITERAL}){_END}")
 _VALUES = re.compile(rf"{_LITERAL}|{_NUMBER}")
 _PART = re.compile(_NAME)
-_ESCAPED = re.compile(r"\\(.)")
 _OPERATORS = {
     "=": exp.EQ, "<>": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE, "LIKE": exp.Like,
 }  # fmt: skip
-_COALESCE, _OR_FALSE = "NOT COALESCE(", ", FALSE)"
-
-
-class _OtherTreeError(Exception):
-    """The condition has another form."""
 
 
 def quick_tree(text: str) -> exp.Expr | None:
@@ -63,38 +58,25 @@ def quick_tree(text: str) -> exp.Expr | None:
     reader = _TreeReader(text)
     try:
         tree = reader.several(0)
-    except _OtherTreeError:
+    except OtherFormError:
         return None
     return tree if reader.at == len(text) else None
 
 
-class _TreeReader:
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+class _TreeReader(QuickReader[exp.Expr]):
+    def joined(self, operator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
+        kind = exp.And if operator == "AND" else exp.Or
+        return reduce(lambda left, right: kind(this=left, expression=right), parts)
 
-    def several(self, depth: int) -> exp.Expr:
-        """Conditions with one operator between them."""
-        if depth > MAX_DEPTH:
-            raise _OtherTreeError
-        node, operator = self.condition(depth), ""
-        while word := next((word for word in (" AND ", " OR ") if self.text.startswith(word, self.at)), ""):
-            if operator not in ("", word):
-                raise _OtherTreeError
-            operator = word
-            self.at += len(word)
-            kind = exp.And if word == " AND " else exp.Or
-            node = kind(this=node, expression=self.condition(depth))
-        return node
-
-    def condition(self, depth: int) -> exp.Expr:
-        if self._take("("):
+    def one(self, depth: int) -> exp.Expr:
+        if self.take("("):
             return self._parenthesized(depth)
-        if self._take("NOT ("):
+        if self.take("NOT ("):
             return exp.Not(this=self._parenthesized(depth))
         begin = self.at + len("NOT ")
-        if self._take(_COALESCE):
+        if self.take(NOT_COALESCE):
             inner = self.several(depth + 1)
-            self._expect(_OR_FALSE)
+            self.expect(OR_FALSE)
             return exp.Not(this=self._call("COALESCE", [inner, exp.Boolean(this=False)], begin, self.at))
         for pattern, read in (
             (_TEST, self._test),
@@ -106,12 +88,12 @@ class _TreeReader:
             if matched is not None:
                 self.at = matched.end()
                 return read(matched)
-        raise _OtherTreeError
+        raise OtherFormError
 
     def _parenthesized(self, depth: int) -> exp.Expr:
         node = exp.Paren(this=self.several(depth + 1))
         node.meta["typed"] = True
-        self._expect(")")
+        self.expect(")")
         return node
 
     def _test(self, matched: re.Match[str]) -> exp.Expr:
@@ -164,21 +146,12 @@ class _TreeReader:
         return self._literal(begin, end) if text[0] == "'" else _placed(exp.Literal.number(text), begin, end)
 
     def _literal(self, begin: int, end: int) -> exp.Expr:
-        return _placed(exp.Literal.string(_ESCAPED.sub(r"\1", self.text[begin + 1 : end - 1])), begin, end)
+        return _placed(exp.Literal.string(unescaped(self.text[begin:end])), begin, end)
 
     def _call(self, name: str, arguments: list[exp.Expr], begin: int, end: int) -> exp.Expr:
         call = _placed(exp.Anonymous(this=name, expressions=arguments), begin, begin + len(name))
         call.meta["call_end"] = end
         return call
-
-    def _take(self, word: str) -> bool:
-        taken = self.text.startswith(word, self.at)
-        self.at += len(word) * taken
-        return taken
-
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            raise _OtherTreeError
 
 
 def _placed(node: exp.Expr, begin: int, end: int) -> exp.Expr:
