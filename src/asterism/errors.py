@@ -445,6 +445,9 @@ class CheckpointMismatchError(StateError):
 
     code = "CHECKPOINT_MISMATCH"
 
+    remedy: str = "undo this change"
+    """what can be done in the program; the hint also has what its host can do. Not kept when the error is pickled."""
+
 
 class CheckpointInUseError(StateError):
     """Another process uses the checkpoint, or writes a savepoint to the same folder."""

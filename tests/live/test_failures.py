@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -305,8 +307,10 @@ def test_a_disk_that_is_full_at_the_beginning(tmp_path: Path, monkeypatch: pytes
     connect, made = sqlite3.connect, list[sqlite3.Connection]()
 
     class Full(sqlite3.Connection):
-        def executescript(self, script: str, /) -> sqlite3.Cursor:
-            raise sqlite3.OperationalError("database or disk is full")
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
 
     def full(*arguments: Any, **options: Any) -> sqlite3.Connection:
         made.append(connect(*arguments, **options, factory=Full))
@@ -317,9 +321,20 @@ def test_a_disk_that_is_full_at_the_beginning(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(StateError, match="cannot be used") as raised:
             opened(tmp_path)
     assert raised.value.hint == "make room on the disk"
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        made[0].execute("SELECT 1")
+    for connection in made:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            sqlite3.Connection.execute(connection, "SELECT 1")
     opened(tmp_path).close()
+
+    def no_room(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_room)
+        with pytest.raises(StateError, match="cannot be used") as raised:
+            opened(tmp_path / "another")
+    assert raised.value.hint == "make room on the disk"
+    opened(tmp_path / "another").close()
 
 
 def test_a_snapshot_in_the_background_that_fails(tmp_path: Path) -> None:
@@ -339,17 +354,6 @@ def test_a_snapshot_in_the_background_that_fails(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
         assert engine.position == 3
         assert engine.finish()["matches"].num_rows == 1
-
-
-def test_a_snapshot_that_is_damaged(tmp_path: Path) -> None:
-    opened(tmp_path).close()
-    for content in (b"no database" * 100, b""):
-        (tmp_path / DATABASE).write_bytes(content)
-        if content:
-            with pytest.raises(StateError, match="cannot be read"):
-                opened(tmp_path)
-        else:
-            opened(tmp_path).close()
 
 
 def test_the_end_of_a_stream(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from asterism import CEP, KeyedStream, LiveEngine, Pattern, TumblingWindows, interval_join, match_recognize, window
 from asterism.live.live_options import not_live
+from asterism.live.takeover import create_live_savepoint
 from tests.kit import Golden
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("price", pa.float64())])
@@ -63,13 +64,42 @@ def damaged() -> None:
     engine(folder="state")
 
 
+def emptied() -> None:
+    engine(folder="state").close()
+    Path("state/state.sqlite").write_bytes(b"")
+    engine(folder="state")
+
+
+def of_changed_bytes() -> None:
+    with engine(folder="state") as first:
+        first.process(EVENT)
+        first.snapshot()
+        assert first._folder is not None
+        first._folder._database.execute("UPDATE pages SET value = zeroblob(length(value))")
+        first._unsaved = False
+    engine(folder="state")
+
+
+def of_another_type() -> None:
+    with engine(folder="state") as first:
+        first.process(EVENT)
+    events = stream(SCHEMA.set(2, pa.field("price", pa.int64())))
+    CEP.pattern(events, Pattern.begin("a").next("b")).open("state")
+
+
+def to_a_file() -> None:
+    engine(folder="state").close()
+    Path("savepoint").touch()
+    create_live_savepoint("state", "savepoint")
+
+
 def of_a_later_format() -> None:
     with engine(folder="state") as first:
         first.process(EVENT)
         first.snapshot()
         assert first._folder is not None
         first._folder._database.execute(
-            "UPDATE snapshot SET content = replace(content, '\"format\": 1', '\"format\": 9')"
+            "UPDATE snapshot SET content = replace(content, '\"format\": 2', '\"format\": 9'), crc32 = NULL"
         )
         first._unsaved = False
     engine(folder="state")
@@ -103,6 +133,9 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_sink_that_is_none": lambda: engine(sinks={"matches": 5}),
     "snapshots_at_no_time": lambda: engine(snapshot_every=timedelta(0)),
     "no_event": lambda: engine().process(5),
+    "columns_in_a_dict": lambda: engine().process({"user": ["ann"], "ts": [EVENT["ts"]], "price": [1.0]}),
+    "a_folder_without_a_name": lambda: engine(folder=""),
+    "a_savepoint_that_is_a_file": to_a_file,
     "no_dict": lambda: engine().process([EVENT, 5]),
     "a_value_of_another_type": lambda: engine().process(EVENT | {"price": "high"}),
     "a_time_as_text": lambda: engine().process(EVENT | {"ts": "2026-01-01T12:00:00Z"}),
@@ -123,7 +156,10 @@ TEXTS: dict[str, Callable[[], object]] = {
     "no_rules": lambda: engine().status(),
     "another_pattern": of_another_pattern,
     "something_else": of_something_else,
+    "another_type": of_another_type,
     "damaged": damaged,
+    "emptied": emptied,
+    "changed_bytes": of_changed_bytes,
     "a_later_format": of_a_later_format,
     "a_full_disk": on_a_full_disk,
 }

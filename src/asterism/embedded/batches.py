@@ -174,11 +174,15 @@ def _check_value(value: Any, field: pa.Field) -> None:
         if pa.types.is_float32(field.type):
             _finite(pa.chunked_array([pa.array([value], pa.float64())]), field.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        is_text = pa.types.is_timestamp(field.type) and isinstance(value, str)
+        hint = None
+        if pa.types.is_timestamp(field.type) and isinstance(value, str):
+            hint = f'datetime.fromisoformat("{datetime(2026, 1, 31)}")'
+        elif isinstance(value, list) and not pa.types.is_nested(field.type):
+            hint = "a dict is one event; pyarrow.table({...}) has columns"
         raise InvalidEventError(
             f'{value!r:.100} is not a value of "{field.name}": {name_of(field.type)}',
             str(error)[:300],
-            f'datetime.fromisoformat("{datetime(2026, 1, 31)}")' if is_text else None,
+            hint,
         ) from None
 
 

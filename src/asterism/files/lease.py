@@ -189,7 +189,7 @@ class Lease:
         return CheckpointInUseError(
             f"{self.purpose} is in use",
             f"It is used by {self._described(claim)}.",
-            "stop that query first, or use another checkpoint location",
+            "stop that query first, or use another location",
         )
 
     def _claims(self) -> list[_Claim]:

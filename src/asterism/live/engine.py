@@ -30,6 +30,7 @@ from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.live.live_store import LiveStore
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
+from asterism.operators.evolution import CANNOT_CONTINUE
 from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
@@ -148,9 +149,24 @@ class LiveEngine:
         if stored is None or GroupHeader.from_bytes(stored).fingerprint == self._operator.fingerprint:
             return
         written = self._store.read_page(DEFINITION_PAGE)
-        if written is None or not isinstance(self._operator, KeyGroupOperator):
-            raise other_query()
-        self._operator.check_state(StateDefinition.from_bytes(written))
+        with self._of_a_folder():
+            if written is None or not isinstance(self._operator, KeyGroupOperator):
+                raise other_query()
+            self._operator.check_state(StateDefinition.from_bytes(written))
+
+    @contextmanager
+    def _of_a_folder(self) -> Iterator[None]:
+        """An error of state that cannot be continued says what can be done here, and not on Spark."""
+        try:
+            yield
+        except CheckpointMismatchError as error:
+            if self._folder is None:
+                raise
+            raise CheckpointMismatchError(
+                f"the folder {self._folder.path} cannot be continued: {error.message.removeprefix(CANNOT_CONTINUE)}",
+                error.detail,
+                "; or ".join(filter(None, [error.remedy, "finish() the former query, and open another folder"])),
+            ) from error
 
     # ------------------------------------------------------------------ events in, rows out
 
@@ -366,9 +382,10 @@ class LiveEngine:
         results = []
         for part, when in parts:
             result = Result({})
-            for result in operator.slices(self._store, part, when):
-                for output, table in result.outputs.items():
-                    rows.setdefault(output, []).append(table)
+            with self._of_a_folder():
+                for result in operator.slices(self._store, part, when):
+                    for output, table in result.outputs.items():
+                        rows.setdefault(output, []).append(table)
             results.append(result)
         found = self._whole(rows)
         positions = dict(record.positions)
@@ -473,7 +490,7 @@ class LiveEngine:
 
     def _save(self) -> None:
         """Begin to write a snapshot of all calls so far."""
-        self._record = record = replace(self._record, snapshots=self._record.snapshots + 1)
+        self._record = record = replace(self._record, snapshots=self._record.snapshots + 1, pages=self._store.pages)
         self._saved_events, self._saved_at, self._unsaved = record.events, time.monotonic(), False
         companion = self._companion
         saved = nothing if companion is None else companion.saving(record.details, record.snapshots)

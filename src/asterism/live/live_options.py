@@ -52,6 +52,8 @@ class LiveOptions:
 
     def __post_init__(self) -> None:
         expect(StreamDefinitionError, self.folder, str | PathLike | None, "the folder must be a path", 'open("state")')
+        if self.folder == "":
+            raise StreamDefinitionError("the name of the folder is empty", hint='open("state")')
         if self.folder is not None and "://" in str(self.folder):
             raise StreamDefinitionError(
                 f"the folder of a live engine must be on a local disk, not {shown(self.folder)}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.errors import AsterismError, CheckpointMismatchError, NewerStateError, StateError
+from asterism.files.durable_files import NotWrittenError, replace_file
 from asterism.files.lease import Lease
 from asterism.live.handover import Handed
 from asterism.live.live_store import Changes, encoded
@@ -27,13 +29,25 @@ from asterism.live.live_store import Changes, encoded
 DATABASE = "state.sqlite"
 LEASE = "lease"
 """The folder of the lease, in that of the engine."""
-FORMAT = 1
+FORMAT = 2
+"""The format of a snapshot: since 2, there are checksums."""
 _PAUSE = 1e-4
 """Seconds after each page that is encoded, in which a call goes on: Python runs one thread at a time."""
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS pages (number INTEGER PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS snapshot (id INTEGER PRIMARY KEY CHECK (id = 0), content TEXT NOT NULL);
+CREATE TABLE pages (number INTEGER PRIMARY KEY, value BLOB NOT NULL, crc32 INTEGER);
+CREATE TABLE snapshot (id INTEGER PRIMARY KEY CHECK (id = 0), content TEXT NOT NULL, crc32 INTEGER);
 """
+_FROM_FORMAT_1 = """
+BEGIN;
+ALTER TABLE pages ADD COLUMN crc32 INTEGER;
+ALTER TABLE snapshot ADD COLUMN crc32 INTEGER;
+COMMIT;
+"""
+_OF_THE_SYSTEM = (
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+)  # fmt: skip
+"""Errors of SQLite in which a disk or a permission is the problem, and not the content."""
+_OF_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class SnapshotRecord:
     :param snapshots: the number of snapshots so far, with this one
     :param details: what the companion of the operator keeps
     :param handed: what sinks have taken of calls that had no effect
+    :param pages: the number of pages; None: format 1, which does not have it
     """
 
     positions: Mapping[str, Any] = field(default_factory=dict)
@@ -63,6 +78,7 @@ class SnapshotRecord:
     snapshots: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
     handed: Handed = field(default_factory=dict)
+    pages: int | None = None
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -109,19 +125,18 @@ class SnapshotFolder:
     def _opened(self) -> sqlite3.Connection:
         database: sqlite3.Connection | None = None
         try:
+            if not (self.path / DATABASE).exists():
+                _create(self.path)
             # The thread that writes snapshots uses it, after this one.
-            database = sqlite3.connect(self.path / DATABASE, check_same_thread=False, isolation_level=None, timeout=60)
+            database = _connected(self.path, "rw", check_same_thread=False, isolation_level=None, timeout=60)
+            if "crc32" not in {name for _, name, *_ in database.execute("PRAGMA table_info(pages)")}:
+                database.executescript(_FROM_FORMAT_1)
             # A commit is on the disk when it returns, and a reader of a savepoint does not disturb it.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
-            database.executescript(_SCHEMA)
         except sqlite3.Error as error:
             if database is not None:
                 database.close()
-            if "disk is full" in str(error):
-                raise StateError(
-                    f"the folder {self.path} cannot be used", str(error), "make room on the disk"
-                ) from error
             raise _unreadable(self.path, error) from error
         return database
 
@@ -184,16 +199,18 @@ class SnapshotFolder:
         values = []
         for number, value in changes.items():
             if value is not None:
-                values.append((number, encoded(value)))
+                content = encoded(value)
+                values.append((number, content, zlib.crc32(content)))
                 time.sleep(_PAUSE)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.executemany("INSERT OR REPLACE INTO pages VALUES (?, ?)", values)
+            database.executemany("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", values)
             database.executemany(
                 "DELETE FROM pages WHERE number = ?", [(number,) for number, value in changes.items() if value is None]
             )
-            database.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?)", [record.to_json()])
+            text = record.to_json()
+            database.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", [text, zlib.crc32(text.encode())])
             database.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # SQLite has rolled back itself
@@ -215,7 +232,7 @@ def read_snapshot(location: str | PathLike[str]) -> tuple[SnapshotRecord, dict[i
     """
     path = Path(fspath(location)).absolute()
     try:
-        with closing(sqlite3.connect(f"{(path / DATABASE).as_uri()}?mode=ro", uri=True)) as database:
+        with closing(_connected(path, "ro")) as database:
             record, pages = _content_of(database, path)
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
@@ -229,23 +246,59 @@ def is_live_folder(location: str | PathLike[str]) -> bool:
     return (Path(fspath(location)) / DATABASE).exists()
 
 
+def _create(path: Path) -> None:
+    """Create a database without a snapshot, as a whole: one without tables is damaged.
+
+    :raises StateError: it cannot be written
+    """
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        content = database.serialize()
+    try:
+        replace_file(path / DATABASE, content)
+    except NotWrittenError as error:
+        raise _unusable(path, error.detail or error.message) from error
+
+
+def _connected(path: Path, mode: str, **options: Any) -> sqlite3.Connection:
+    """:param mode: rw, ro; a database is never created"""
+    return sqlite3.connect(f"{(path / DATABASE).as_uri()}?mode={mode}", uri=True, **options)
+
+
 _Content = tuple[SnapshotRecord | None, dict[int, bytes]]
 
 
 def _content_of(database: sqlite3.Connection, path: Path) -> _Content:
     try:
         database.execute("BEGIN")
-        rows = database.execute("SELECT content FROM snapshot").fetchall()
-        pages = dict(database.execute("SELECT number, value FROM pages"))
+        snapshots = database.execute("SELECT * FROM snapshot").fetchall()
+        pages = {}
+        for number, value, *sums in database.execute("SELECT * FROM pages"):
+            _check_sum(f"page {number}", value, sums)
+            pages[number] = value
         database.execute("ROLLBACK")
-        return (SnapshotRecord.from_json(rows[0][0]) if rows else None), pages
-    except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+        record = None
+        for _, text, *sums in snapshots:
+            _check_sum("its description", text.encode(), sums)
+            record = SnapshotRecord.from_json(text)
+        expected = 0 if record is None else record.pages
+        if expected is not None and expected != len(pages):
+            raise ValueError(f"it has {len(pages)} of {expected} pages")
+        return record, pages
+    except (sqlite3.Error, AttributeError, LookupError, TypeError, ValueError) as error:
         raise _unreadable(path, error) from error
+
+
+def _check_sum(name: str, value: bytes, sums: list[int | None]) -> None:
+    """:param sums: the CRC-32; None, or none: format 1 has written the value"""
+    if any(expected is not None and expected != zlib.crc32(value) for expected in sums):
+        raise ValueError(f"{name} was changed")
 
 
 def _check_content(path: Path) -> None:
     """:raises CheckpointMismatchError: the folder belongs to something else"""
     names = {each.name for each in path.iterdir()}
+    names = {name for name in names if not name.startswith(f".{DATABASE}.")}  # what an interrupted start has left
     if names - {LEASE} and DATABASE not in names:
         raise CheckpointMismatchError(
             f"the folder {path} is not that of a live engine",
@@ -254,15 +307,28 @@ def _check_content(path: Path) -> None:
         )
 
 
+def _unusable(path: Path, detail: str) -> StateError:
+    hint = "make room on the disk" if "full" in detail or "No space" in detail else None
+    return StateError(f"the folder {path} cannot be used", detail, hint)
+
+
 def _unreadable(path: Path, error: Exception) -> StateError:
+    if isinstance(error, sqlite3.Error) and _code(error) in _OF_THE_SYSTEM:
+        return _unusable(path, str(error))
     return StateError(
-        f"the snapshot in {path} cannot be read",
-        f"{type(error).__name__}: {error}",
+        f"the snapshot in {path} is damaged",
+        f"{DATABASE}: {error}",
         "restore the folder; or open another one, and send the events from the beginning",
     )
 
 
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # errors of Python's module itself have none
+
+
 def _unwritable(path: Path, error: Exception) -> StateError:
+    if isinstance(error, sqlite3.Error) and _code(error) in _OF_DAMAGE:
+        return _unreadable(path, error)
     return StateError(
         f"the snapshot in {path} cannot be written",
         f"{type(error).__name__}: {error}\nThe former snapshot remains, and so does the state in memory.",

@@ -103,8 +103,9 @@ def create_live_savepoint(folder: Location, target: Location, *, store: Location
     source, place = _path(folder, "folder"), _path(target, "target")
     if not is_live_folder(source):
         raise StateError(f"the folder {source} is not that of a live engine", hint="the folder given to open(...)")
-    if place.exists() and any(place.iterdir()):
-        raise StateError(f"the folder {place} is not empty", hint="name a new folder for each savepoint")
+    if place.is_file() or (place.exists() and any(place.iterdir())):
+        problem = f"{place} is a file" if place.is_file() else f"the folder {place} is not empty"
+        raise StateError(problem, hint="name a new folder for each savepoint")
     snapshots = SnapshotFolder(source)
     try:
         record, pages = snapshots.read()
@@ -116,6 +117,8 @@ def create_live_savepoint(folder: Location, target: Location, *, store: Location
         (place / INCOMPLETE).write_text(json.dumps({"checkpoint": str(source)}), encoding="utf-8")
         _write(pages, record, place, source / STORE if store is None else _path(store, "store"))
         (place / INCOMPLETE).unlink()
+    except OSError as error:
+        raise StateError(f"the savepoint {place} cannot be written", str(error)) from error
     finally:
         snapshots.close()
     return dict(record.positions)
@@ -378,4 +381,5 @@ def _record(manifest: Manifest, pages: Mapping[int, Any], positions: Mapping[str
         processing_time=manifest.written_at,
         next_processing_time=None if due >= END_OF_TIME else due,
         zone=zone,
+        pages=len(pages),
     )

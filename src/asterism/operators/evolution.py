@@ -26,7 +26,9 @@ CANNOT_CONTINUE = "the checkpoint cannot be continued: "
 """The messages about a definition that cannot continue begin with it."""
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
-NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
+_UNDO = CheckpointMismatchError.remedy
+_EMPTIED = "end the former query with drain=True before, which empties its state"
+_NEW_CHECKPOINT = "use a new checkpoint location"
 _SAVEPOINT = "continue with a changed savepoint, see change_checkpoint"
 CHANGES_OF_SAVEPOINTS = (
     "the pattern", "ROWS PER MATCH", "AFTER MATCH SKIP", "PATTERN", "WITHIN", "SUBSET", "DEFINE", "the rows that measures need",
@@ -43,34 +45,45 @@ _FORMER_RELEASE = (
 )
 
 
-def _mismatch(what: str, detail: str | None, hint: str) -> CheckpointMismatchError:
-    """The error for a change that is not possible, with the remedy."""
-    return CheckpointMismatchError(f"{CANNOT_CONTINUE}{what}", detail, hint)
+def mismatch(
+    what: str, detail: str | None, remedy: str = _UNDO, *, of_spark: str = _NEW_CHECKPOINT
+) -> CheckpointMismatchError:
+    """The error for a change that is not possible.
+
+    :param remedy: what can be done in the program; "": nothing
+    :param of_spark: what can be done with a checkpoint of Spark. Other hosts replace it.
+    """
+    error = CheckpointMismatchError(
+        f"{CANNOT_CONTINUE}{what}", detail, f"{remedy}; or {of_spark}" if remedy else of_spark
+    )
+    error.remedy = remedy
+    return error
 
 
 def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
     """:raises StateError: the state of *old* cannot be continued"""
     if old.kind is not new.kind:
-        raise _mismatch(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
+        raise mismatch(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _FORMER)
     if list(old.inputs) != list(new.inputs):
         detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
-        raise _mismatch("the inputs changed", detail, _OTHER)
+        raise mismatch("the inputs changed", detail, _FORMER)
     before: Mapping[str, str] = old.details.get(FIXED, {})
     now: Mapping[str, str] = new.details.get(FIXED, {})
     for name in [*(name for name in before if name not in now), *now]:
         was, text = before.get(name, "none"), now.get(name, "none")
         if was != text:
             is_hash = was.startswith("#") or text.startswith("#")
-            hint = f"{_SAVEPOINT}; {NEW_CHECKPOINT}" if name in CHANGES_OF_SAVEPOINTS else NEW_CHECKPOINT
-            raise _mismatch(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", hint)
+            detail = None if is_hash else f"Was: {was}\nIs:  {text}"
+            of_spark = f"{_SAVEPOINT}; or {_EMPTIED}" if name in CHANGES_OF_SAVEPOINTS else _EMPTIED
+            raise mismatch(f"{name} changed", detail, of_spark=of_spark)
     if list(map(_key_type, old.keys.types)) != list(map(_key_type, new.keys.types)):
-        setting = ""
+        of_spark = _EMPTIED
         if list(map(small_type, old.keys.types)) == list(map(small_type, new.keys.types)):
-            setting = "set spark.sql.execution.arrow.useLargeVarTypes as before; or "
-        raise _mismatch(
+            of_spark = f"set spark.sql.execution.arrow.useLargeVarTypes as before; or {_EMPTIED}"
+        raise mismatch(
             "the types of the key changed",
             f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}",
-            setting + NEW_CHECKPOINT,
+            of_spark=of_spark,
         )
     _check_inputs(old, new)
     if new.kind in (OperatorKind.OPERATOR, OperatorKind.WINDOWS):
@@ -82,7 +95,7 @@ def _key_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_large_string(kind) else kind
 
 
-_OTHER = "use a new checkpoint location, or run the query that created the checkpoint"
+_FORMER = "run the query that the state belongs to"
 _NAMES = {
     OperatorKind.PATTERN: "a pattern",
     OperatorKind.RULES: "a stream of rules",
@@ -106,13 +119,13 @@ def _check_inputs(old: StateDefinition, new: StateDefinition) -> None:
                         detail = (
                             "SUM and AVG of a DECIMAL in a condition are exact now; in release 0.1.0 they were DOUBLE."
                         )
-                    raise _mismatch("a condition keeps other values of events", detail, _FORMER_RELEASE)
+                    raise mismatch("a condition keeps other values of events", detail, "", of_spark=_FORMER_RELEASE)
                 what = (
                     f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
                 )
-                raise _mismatch(what, None, f"CAST it to {was} before; or use a new checkpoint location")
+                raise mismatch(what, None, f"CAST it to {was} before")
             if not known and not field.name.startswith(_KEPT):
-                raise _mismatch(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
+                raise mismatch(f'the input "{name}" has other keys or conditions', None, of_spark=_EMPTIED)
 
 
 def _check_states(old: StateDefinition, new: StateDefinition) -> None:
@@ -126,25 +139,26 @@ def _check_states(old: StateDefinition, new: StateDefinition) -> None:
                     "became a broadcast state" if STATE in table and BROADCAST + name in new.tables else "was removed"
                 )
                 what = "became a keyed state" if BROADCAST in table and STATE + name in new.tables else what
-                hint = f"declare it as before, a {kinds[name]} of {schema.field('value').type}; or use a new checkpoint location"
-                raise _mismatch(f'the state "{name}" of {operator} {what}', None, hint)
+                remedy = f"declare it as before, a {kinds[name]} of {schema.field('value').type}"
+                raise mismatch(f'the state "{name}" of {operator} {what}', None, remedy)
             if kinds[name] != now[name]:
                 what = f"was a {kinds[name]} and is a {now[name]}"
-                raise _mismatch(f'the state "{name}" of {operator} {what}', None, _rename(name))
+                raise mismatch(f'the state "{name}" of {operator} {what}', None, _rename(name))
             now_schema = new.tables[table]
             if not _without_expiry(schema).equals(_without_expiry(now_schema)):
                 types = f"Was: {_shown(schema)}\nIs:  {_shown(now_schema)}"
-                raise _mismatch(f'the state "{name}" of {operator} changed its type', types, _rename(name))
+                raise mismatch(f'the state "{name}" of {operator} changed its type', types, _rename(name))
             if EXPIRES in schema.names and EXPIRES not in now_schema.names:
-                hint = _SAVEPOINT if table.startswith(STATE) else _rename(name)
-                raise _mismatch(f'the state "{name}" of {operator} has no time to live any more', None, hint)
+                of_spark, remedy = (_SAVEPOINT, _UNDO) if table.startswith(STATE) else (_NEW_CHECKPOINT, _rename(name))
+                what = f'the state "{name}" of {operator} has no time to live any more'
+                raise mismatch(what, None, remedy, of_spark=of_spark)
         elif table.startswith(WAITING) and table not in new.tables:
             what = f"{operator} does not select its inputs any more, and elements may still wait"
-            raise _mismatch(what, None, NEW_CHECKPOINT)
+            raise mismatch(what, None, of_spark=_EMPTIED)
 
 
 def _rename(name: str) -> str:
-    return f"keep it, and declare a new state with another name ({name}_2); or use a new checkpoint location"
+    return f"keep it, and declare a new state with another name ({name}_2)"
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -20,6 +20,7 @@ from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.errors import AsterismError, CheckpointMismatchError
 from asterism.expressions.types import name_of
+from asterism.operators.evolution import mismatch
 from asterism.rules.binding.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.definition.lookup_tables import LookupColumn
 from asterism.rules.definition.processor import PatternProcessor, RuleName
@@ -29,13 +30,11 @@ MAX_SHOWN = 10
 """Rules that a message names."""
 MAX_CONVERSIONS = 4
 _NAME = attrgetter("name")
-_PROBLEM = "the checkpoint cannot be continued"
 _SQL_FIELDS = ("pattern", "sql", "select")
 """The fields of a rule in which it can read a lookup."""
-_AGAIN = "or undo this change; or use a new checkpoint location"
+_AGAIN = "; or undo this change"
 _REPLACE = (
-    "give the changed lookup another name, and keep this one until the query uses new versions of these rules; "
-    + _AGAIN
+    "give the changed lookup another name, and keep this one until the query uses new versions of these rules" + _AGAIN
 )
 
 
@@ -47,7 +46,7 @@ class _Change:
     what: str
     column: str | None = None
     detail: str = ""
-    hint: str = _REPLACE
+    remedy: str = _REPLACE
 
 
 def _changes(former: Sequence[LookupColumn], now: Mapping[str, LookupColumn]) -> Iterator[_Change]:
@@ -55,11 +54,8 @@ def _changes(former: Sequence[LookupColumn], now: Mapping[str, LookupColumn]) ->
     for old in former:
         new = now.get(old.name)
         if new is None:
-            hint = (
-                "keep it until the query uses versions of these rules that do not read it, or has none of them; "
-                + _AGAIN
-            )
-            yield _Change(old, f"the lookup {old.name} was removed", hint=hint)
+            remedy = "keep it until the query uses versions of these rules that do not read it, or has none of them"
+            yield _Change(old, f"the lookup {old.name} was removed", remedy=remedy + _AGAIN)
             continue
         if old.key and old.key != new.key:
             keys = f"Was: {', '.join(old.key)}\nIs:  {', '.join(new.key)}\n"
@@ -86,8 +82,7 @@ def check_lookups(
     for change in changes:
         readers = [processor for processor in known if _reads(processor, change, former, compiler)]
         if readers:
-            what, detail = f"{change.what}, and rules read it", change.detail + _listed(readers)
-            raise CheckpointMismatchError(f"{_PROBLEM}: {what}", detail, change.hint)
+            raise mismatch(f"{change.what}, and rules read it", change.detail + _listed(readers), change.remedy)
     for lookup in added:
         others = [
             processor
@@ -98,14 +93,14 @@ def check_lookups(
         ]
         if others:
             what = f"there is a new lookup {lookup.name}, and rules have this name for something else"
-            raise CheckpointMismatchError(f"{_PROBLEM}: {what}", _listed(others), "give the lookup another name")
+            raise mismatch(what, _listed(others), "give the lookup another name")
 
 
 def unusable_rules(processors: Sequence[PatternProcessor], error: AsterismError) -> CheckpointMismatchError:
     """The error if active rules cannot be used with the changed query. *error*: the error of one of them"""
-    problem = f"{_PROBLEM}: rules that are in force cannot be used with this query"
-    hint = "undo the change of the query, and change or remove the rules before; or use a new checkpoint location"
-    return CheckpointMismatchError(problem, f"{_listed(processors)}\n{error.message}", hint)
+    what = "rules that are in force cannot be used with this query"
+    remedy = "undo the change of the query, and change or remove the rules before"
+    return mismatch(what, f"{_listed(processors)}\n{error.message}", remedy)
 
 
 def _listed(processors: Sequence[PatternProcessor]) -> str:

@@ -33,7 +33,7 @@ from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
-from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
+from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
 from asterism.expressions.ranges import Ranges
 from asterism.expressions.routines.user_functions import UserFunctions
 from asterism.matching.matcher import Step, enough_memory
@@ -41,7 +41,7 @@ from asterism.matching.operator import event_times
 from asterism.matching.page import Page
 from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
 from asterism.matching.spec import PROCESSING_TIME, check_limit
-from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
+from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution, mismatch
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
@@ -335,10 +335,10 @@ class DynamicCepOperator(KeyGroupOperator):
             if field.name in now.names and small_type(now.field(field.name).type) != small_type(field.type)
         ]
         if changes:
-            raise CheckpointMismatchError(
-                "the checkpoint cannot be continued: the columns of the events changed",
+            raise mismatch(
+                "the columns of the events changed",
                 f"The column {'; the column '.join(changes)}.\nRules keep all columns of an event in their state.",
-                f"select the columns that the query had before: {', '.join(before.names)}; or use a new checkpoint location",
+                f"select the columns that the query had before: {', '.join(before.names)}",
             )
 
     def _former_events(self, old: StateDefinition) -> pa.Schema:
