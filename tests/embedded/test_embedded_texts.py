@@ -67,6 +67,14 @@ def folder_of_folders() -> Path:
     return Path("events")
 
 
+def folder_of(*texts: str) -> Path:
+    folder = Path("csv")
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        (folder / f"{number}.csv").write_text(text)
+    return folder
+
+
 def file_of(text: str) -> Path:
     path = Path("events.csv")
     path.write_text(text)
@@ -80,6 +88,9 @@ TEXTS: dict[str, Callable[[], object]] = {
     "files_in_folders": lambda: KeyedStream(folder_of_folders()),
     "names_with_wildcards": lambda: KeyedStream("events/*.parquet"),
     "a_time_that_cannot_be_read": lambda: KeyedStream(file_of("ts,n\n2026-01-31,1\n31.01.2026 12:00,2\n"), time="ts"),
+    "a_file_elsewhere": lambda: KeyedStream("s3://bucket/events.parquet"),
+    "a_file_of_the_web": lambda: KeyedStream("https://example.org/events.csv"),
+    "columns_of_another_type": lambda: KeyedStream(folder_of("a,b\n1,2\n", "a,b\n1,two\n")),
     "no_file": lambda: KeyedStream(Path("there/is/none.csv")),
     "no_format": lambda: KeyedStream("events.xlsx"),
     "a_reader_fails": lambda: KeyedStream(pa.RecordBatchReader.from_batches(TABLE.schema, failing())),

@@ -127,10 +127,8 @@ def test_what_changes_or_fails(tmp_path: Path) -> None:
     pq.write_table(PLAIN.set_column(3, "price", PLAIN.column("price").cast(pa.float32())), path)
     assert rows_of(found.select("x.id AS x")) == [("b", 2), ("b", 4)]  # it is cast
     path.write_bytes(b"no Parquet")
-    with pytest.raises(StreamDefinitionError, match="the events cannot be read"):
+    with pytest.raises(StreamDefinitionError, match="cannot be read"):
         found.select("x.id AS x")
-    with pytest.raises(StreamDefinitionError, match="the events cannot be read"):
-        KeyedStream(path, key="symbol", time="ts")
     relation = duckdb.connect().sql(
         "SELECT 1::BIGINT AS ts, CAST(x AS INTEGER) AS x FROM (VALUES ('1'), ('y')) AS t(x)"
     )
@@ -140,6 +138,29 @@ def test_what_changes_or_fails(tmp_path: Path) -> None:
         KeyedStream(ds.dataset(parquet_file(tmp_path)), key="symbl")
     with pytest.raises(StreamDefinitionError, match="cannot be read"):
         KeyedStream(pa.RecordBatchReader.from_batches(pa.schema([("user", pa.string())]), failing()))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
+def test_a_file_of_several_that_cannot_be_read(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names it, also if it is found when the result is read."""
+    monkeypatch.setattr(lazy_events, "memory_of_tables", lambda: 0)
+    table = pa.table({"ts": [1, 2, 3], "n": [1, 2, 3]})
+    for name in "abc":
+        file = tmp_path / (name + suffix)
+        match suffix:
+            case ".parquet":
+                pq.write_table(table, file)
+            case ".csv":
+                csv.write_csv(table, file)
+            case _:
+                file.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()), encoding="utf-8")
+    found = CEP.pattern(KeyedStream(tmp_path, time="ts"), Pattern.begin("x"))
+    broken = tmp_path / f"b{suffix}"
+    broken.write_text("ts,n\n1,2,3\n" if suffix == ".csv" else '{"ts": [}')
+    for read in (lambda: found.select("x.n AS n"), lambda: KeyedStream(tmp_path, time="ts")):
+        with pytest.raises(StreamDefinitionError) as raised:
+            read()
+        assert raised.value.message == f"{broken} cannot be read"
 
 
 def written(folder: Path, table: pa.Table, suffix: str, rows: int) -> Path:

@@ -392,7 +392,9 @@ def test_times_by_the_statistics_of_files(
     pq.write_table(table.slice(0, 1), tmp_path / "0.parquet")
     pq.write_table(table, tmp_path / "1.parquet", row_group_size=2, write_statistics=statistics)
     name = "s.t" if "s.t" in columns else "ts"
-    assert lazy_events.have_times(sorted(tmp_path.iterdir()), TimeColumn(name, pa.int64())) == answer
+    for known in (name, None):
+        footers = [lazy_events.Footer.of(file, known) for file in sorted(tmp_path.iterdir())]
+        assert lazy_events.have_times(footers, TimeColumn(name, pa.int64())) == answer
 
 
 @pytest.mark.parametrize("unit", ["nanoseconds", "microseconds", MILLISECONDS, "seconds"])

@@ -630,6 +630,12 @@ def test_files_of_all_formats_are_read(tmp_path: Path, name: str) -> None:
     assert found.to_pylist()[1] == {"at": datetime(2025, 1, 1, 13, tzinfo=UTC), "n": None, "s": "y"}
 
 
+def test_a_file_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("at,user\n", encoding="utf-8")
+    with pytest.raises(StreamDefinitionError, match="there are no events"):
+        trace(Pattern.begin("a"), read_events(tmp_path, "at"), time="at", key={"user": "ann"})
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(StreamDefinitionError, match="no file in a supported format"):
         read_events(tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +32,27 @@ _FIRST, _BLOCK = 2**25, 2**22
 """The bytes of a file by which its types are known, and those of a part of it."""
 
 
+def check_names(names: Sequence[str], place: str = "") -> None:
+    """:raises StreamDefinitionError: two columns have the same name"""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        problem = f"{place}two columns are named {twice!r:.100}"
+        raise StreamDefinitionError(problem, f"Columns: {', '.join(names):.1000}", "rename one")
+
+
+def path_of(location: str | PathLike[str]) -> Path:
+    """The path of a file or a folder.
+
+    :raises StreamDefinitionError: it is a URI
+    """
+    text = fspath(location)
+    if isinstance(text, str) and "://" in text:
+        is_web = text.startswith("http")
+        hint = f"duckdb.sql(\"FROM '{text:.200}'\")" if is_web else f'pyarrow.dataset.dataset("{text:.200}")'
+        raise StreamDefinitionError(f"files are read from a local disk, not from {shown(location)}", hint=hint)
+    return Path(location)
+
+
 def files_of(path: Path) -> tuple[str, list[Path]]:
     """The format of a file, or of the files in a folder, and the list of files in the order of their names.
 
@@ -42,7 +65,7 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
     if files and all(file.is_dir() for file in files):
         hint = f'pyarrow.dataset.dataset("{path}", partitioning="hive") reads files of Parquet in folders'
         raise StreamDefinitionError(f"{path} has no files, but folders: {shown(files[0].name)}", hint=hint)
-    by_end = {end: [file for file in files if file.name.endswith(end)] for end in FORMATS}
+    by_end = {end: [file for file in files if file.name.lower().endswith(end)] for end in FORMATS}
     ends = sorted(end for end, named in by_end.items() if named)
     formats = {FORMATS[end] for end in ends}
     if len(formats) != 1:
@@ -59,18 +82,33 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
     """
     tables = []
     kind, files = files_of(path)
+    schema: pa.Schema | None = None
     for file in files:
-        try:
+        with errors_of_file(file, kind):
             tables.append(read_table(file, kind))
-        except (pa.ArrowException, OSError) as error:
-            problem = str(error).splitlines()[0]
-            hint = _ONE_IN_EACH_LINE if kind == "json" and "changed from object to array" in problem else None
-            raise StreamDefinitionError(f"{file} cannot be read", problem, hint) from None
+        now = tables[-1].schema
+        check_names(now.names, f"{file}: ")
+        try:
+            schema = now if schema is None else pa.unify_schemas([schema, now], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise StreamDefinitionError(
+                f"{file} does not have the columns of the files before it", str(error)
+            ) from None
+    return as_in_spark(pa.concat_tables(tables, promote_options="permissive"), kind, time)
+
+
+@contextmanager
+def errors_of_file(file: Path, kind: str) -> Iterator[None]:
+    """Errors in the block name the file.
+
+    :raises StreamDefinitionError: the file cannot be read
+    """
     try:
-        events = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise StreamDefinitionError(f"the files in {path} do not have the same columns", str(error)) from None
-    return as_in_spark(events, kind, time)
+        yield
+    except (pa.ArrowException, OSError) as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        hint = _ONE_IN_EACH_LINE if kind == "json" and "changed from object to array" in problem else None
+        raise StreamDefinitionError(f"{file} cannot be read", problem, hint) from None
 
 
 def schema_of_parquet(metadata: parquet.FileMetaData) -> pa.Schema:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from asterism.arguments import shown
-from asterism.columns.event_files import read_events
+from asterism.columns.event_files import check_names, path_of, read_events
 from asterism.columns.time import TIME_UNIT
 from asterism.embedded.lazy_events import LazyTable, lazy_source
 from asterism.embedded.memory import memory_of_process
@@ -65,11 +63,7 @@ def _in_spark(schema: pa.Schema, time_unit: str) -> tuple[pa.Schema, Callable[[p
 
     :raises StreamDefinitionError: there are no columns, or two with the same name
     """
-    twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
-    if twice is not None:
-        raise StreamDefinitionError(
-            f"two columns are named {twice!r:.100}", f"Columns: {', '.join(schema.names):.1000}", "rename one"
-        )
+    check_names(schema.names)
     if not schema.names:
         raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")
     zones = (str(kind.tz) for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
@@ -96,7 +90,7 @@ def _in_spark(schema: pa.Schema, time_unit: str) -> tuple[pa.Schema, Callable[[p
 def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     """The table with the types that it has."""
     if isinstance(events, str | PathLike):
-        return read_events(Path(events), time)
+        return read_events(path_of(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
         if isinstance(events, list | dict):
             made = "Table.from_pylist" if isinstance(events, list) else "table"

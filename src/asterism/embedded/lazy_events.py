@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -19,8 +20,10 @@ from pyarrow import parquet
 from asterism.columns.event_files import (
     TIMESTAMPS,
     as_in_spark,
+    errors_of_file,
     files_of,
     parts_of_file,
+    path_of,
     schema_of_parquet,
     types_of_file,
 )
@@ -143,7 +146,7 @@ def lazy_source(events: Any, time: str | None) -> tuple[pa.Schema, Batches] | No
     kind = f"{type(events).__module__}.{type(events).__name__}"
     with _errors():
         if isinstance(events, str | PathLike):
-            return _files(Path(events), time)
+            return _files(path_of(events), time)
         if kind == "duckdb._relation.DuckDBPyRelation" or kind.endswith("duckdb.DuckDBPyRelation"):
             return _relation(events)
         if kind.startswith("polars.lazyframe."):
@@ -181,11 +184,9 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
     kind, files = files_of(path)
     if kind != "parquet" and sum(map(_size, files)) <= memory_of_tables():
         return None
+    footers = [Footer.of(file, time) for file in files] if kind == "parquet" else []
     try:
-        if kind == "parquet":
-            schemas = [schema_of_parquet(parquet.read_metadata(file)) for file in files]
-        else:
-            schemas = _schemas_of_text(files, kind, time)
+        schemas = [footer.schema for footer in footers] or _schemas_of_text(files, kind, time)
         schema = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
     except pa.ArrowTypeError:
         return None
@@ -199,7 +200,7 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
     def read(names: Sequence[str], only: SourceFilter | None) -> Iterator[pa.RecordBatch]:
         every = pa.schema([schema.field(name) for name in names])
         bits = only and only.bits
-        for batch in _of_files(files, kind, schemas, names, only):
+        for batch in _of_files(files, kind, schemas, footers, names, only):
             whole = every
             if bits is not None and bits.are_in(batch.schema.names):
                 whole = batch.schema
@@ -244,11 +245,16 @@ def _are_timestamps(strings: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _of_files(
-    files: Sequence[Path], kind: str, schemas: Sequence[pa.Schema], names: Sequence[str], only: SourceFilter | None
+    files: Sequence[Path],
+    kind: str,
+    schemas: Sequence[pa.Schema],
+    footers: Sequence[Footer],
+    names: Sequence[str],
+    only: SourceFilter | None,
 ) -> Iterator[pa.RecordBatch]:
     """Of each file the columns that it has."""
-    if kind == "parquet" and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
-        timed = only.time is not None and have_times(files, only.time)
+    if footers and only is not None and all(schema.equals(schemas[0]) for schema in schemas):
+        timed = only.time is not None and have_times(footers, only.time)
         condition, columns = only.sql(schemas[0], timed=timed), _columns(names, only, schemas[0])
         if (condition is not None or columns.keys() != set(names)) and is_read_alike(files, schemas[0], names):
             are_read = yield from _of_parquet(files, columns, condition or "TRUE")
@@ -258,22 +264,67 @@ def _of_files(
         yield from _parts(file, kind, schema, [name for name in names if name in schema.names])
 
 
-def have_times(files: Sequence[Path], time: TimeColumn) -> bool:
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What is used of the footer of a file of Parquet, which is read once.
+
+    :ivar time: the column of event times; None: it is not known yet
+    :ivar times: the least and the greatest of its values, None unless they are integers; None: a row may have none
+    :ivar state: when the file was changed, and its size
+    """
+
+    file: Path
+    schema: pa.Schema
+    time: str | None
+    times: tuple[int | None, int | None] | None
+    state: tuple[int, int]
+
+    @classmethod
+    def of(cls, file: Path, time: str | None) -> Footer:
+        with errors_of_file(file, "parquet"):
+            state = _state(file)
+            metadata = parquet.read_metadata(file)
+            times = None if time is None else _times_in(metadata, time)
+            return cls(file, schema_of_parquet(metadata), time, times, state)
+
+    def times_of(self, time: str) -> tuple[int | None, int | None] | None:
+        """*times* of this column, and of the file as it is now."""
+        if time == self.time and self.state == _state(self.file):
+            return self.times
+        return Footer.of(self.file, time).times
+
+
+def _state(file: Path) -> tuple[int, int]:
+    known = file.stat()
+    return known.st_mtime_ns, known.st_size
+
+
+def _times_in(metadata: parquet.FileMetaData, time: str) -> tuple[int | None, int | None] | None:
+    """See :class:`Footer`."""
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    schema = metadata.schema.to_arrow_schema()
+    if paths.count(time) != 1 or time not in schema.names:  # an expression, or beside a field that has the same path
+        return None
+    number, is_integer = paths.index(time), pa.types.is_integer(schema.field(time).type)
+    ends: list[int] = []
+    for group in range(metadata.num_row_groups):
+        known = metadata.row_group(group).column(number).statistics
+        if known is None or not known.has_null_count or known.null_count or (is_integer and not known.has_min_max):
+            return None
+        ends += (known.min, known.max) if is_integer else ()
+    return (min(ends), max(ends)) if ends else (None, None)
+
+
+def have_times(footers: Iterable[Footer], time: TimeColumn) -> bool:
     """Whether the time of each row is one, by the statistics of files of Parquet. A filter need not look for others then."""
     first, last = time.range
-    for file in files:
-        metadata = parquet.read_metadata(file)
-        paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-        if paths.count(time.name) != 1:  # an expression, or beside a field that has the same path
+    for footer in footers:
+        times = footer.times_of(time.name)
+        if times is None:
             return False
-        number = paths.index(time.name)
-        is_integer = pa.types.is_integer(metadata.schema.to_arrow_schema().field(time.name).type)
-        for group in range(metadata.num_row_groups):
-            known = metadata.row_group(group).column(number).statistics
-            if known is None or not known.has_null_count or known.null_count:
-                return False
-            if is_integer and not (known.has_min_max and first <= known.min and known.max <= last):
-                return False
+        least, greatest = times
+        if least is not None and greatest is not None and not (first <= least and greatest <= last):
+            return False
     return True
 
 
@@ -304,11 +355,12 @@ def _of_parquet(
 
 def _parts(file: Path, kind: str, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a file; at least one of text."""
-    if kind == "parquet":
-        with parquet.ParquetFile(file) as opened:
-            yield from opened.iter_batches(_ROWS, columns=names)
-        return
-    yield from parts_of_file(file, kind, pa.schema([schema.field(name) for name in names or schema.names[:1]]))
+    with errors_of_file(file, kind):
+        if kind == "parquet":
+            with parquet.ParquetFile(file) as opened:
+                yield from opened.iter_batches(_ROWS, columns=names)
+            return
+        yield from parts_of_file(file, kind, pa.schema([schema.field(name) for name in names or schema.names[:1]]))
 
 
 def _of_relation(relation: Any, columns: Mapping[str, str]) -> Iterable[pa.RecordBatch]:

@@ -393,6 +393,9 @@ def rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
         if value is None:
             mask &= column.is_null().to_numpy()
             continue
+        if pa.types.is_null(column.type):  # no event has a value there, as in a file without rows
+            mask[:] = False
+            continue
         try:
             # A string from the command line may denote a value of any type.
             wanted = pa.scalar(value).cast(column.type)
