@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import PatternProcessor, eql
+from asterism.elastic import checking
 from asterism.rules.checking.validation import checked_processors
 from tests.kit import Golden
 
@@ -30,9 +31,9 @@ COLUMNS = pa.schema(
 )
 
 
-def unbound(query: str) -> Callable[[], object]:
+def unbound(query: str, *select: str) -> Callable[[], object]:
     """A rule over events with these columns."""
-    return lambda: checked_processors({"id": "a", "version": 1, "eql": query}, COLUMNS)
+    return lambda: checked_processors({"id": "a", "version": 1, "eql": query, "select": list(select)}, COLUMNS)
 
 
 TEXTS: dict[str, Callable[[], object]] = {
@@ -110,6 +111,9 @@ TEXTS: dict[str, Callable[[], object]] = {
     "column_sample": lambda: eql(
         "sample [any where true] [any where true]", EVENTS.append_column("sample", EVENTS["pid"])
     ),
+    "text_of_a_double": lambda: eql(
+        'any where pid > 1 and string(load) == "1.5"', EVENTS.append_column("load", pa.array([1.5]))
+    ),
     "unbound_field": unbound('any where kind == "a" and\n  process.nam == "b"'),
     "unbound_type": unbound('any where kind == "a" and pid == "x"'),
     "unbound_array": unbound('any where tags == "a"'),
@@ -117,6 +121,14 @@ TEXTS: dict[str, Callable[[], object]] = {
     "unbound_key": unbound("sequence by kimd [any where true] [any where true]"),
     "unbound_key_of_until": unbound(
         "sequence with maxspan=5m\n  [any where true] by pid\n  [any where true] by pid\nuntil [any where true] by kind"
+    ),
+    "unbound_select": unbound(
+        'sequence by kind with maxspan=5m [any where pid == 1] [any where kind == "b"]',
+        "event_1.pid AS first",
+        "event_2.pid - event_1.kind AS more",
+    ),
+    "syntax_of_select": lambda: checked_processors(
+        {"id": "a", "version": 1, "eql": "any where true", "select": ["event.pid AS pid", "event.pid > AS more"]}
     ),
     "unbound_category": unbound("process where true"),
     "array_as_key": lambda: eql(
@@ -128,6 +140,24 @@ TEXTS: dict[str, Callable[[], object]] = {
     ),
     "rule_with_pipe": lambda: PatternProcessor.from_dict({"id": "a", "version": 1, "eql": "any where true | head 1"}),
 }
+
+
+def test_the_place_of_an_error_is_found_with_few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a condition with hundreds of parts, and values in a list are no parts."""
+    checked: list[str] = []
+    type_of = checking._type_of
+    monkeypatch.setattr(checking, "_type_of", lambda sql, writer: checked.append(sql) or type_of(sql, writer))
+    values = ", ".join(f'"v{number}"' for number in range(300))
+    for wrong, place in ((f"pid in ({values})", "in"), ("kind", "kind")):
+        parts = [f'kind == "{number}"' for number in range(200)]
+        parts[150] = wrong
+        text = f"any where {' or '.join(parts)}"
+        checked.clear()
+        problem = checking.problem_of_rule(text, COLUMNS)
+        assert problem is not None
+        assert problem.position is not None
+        assert problem.position == text.index(f"{wrong} or") + wrong.index(place)
+        assert len(checked) < 15
 
 
 @pytest.mark.parametrize("name", TEXTS)

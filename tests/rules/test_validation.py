@@ -19,6 +19,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from asterism.rules.checking.validation import check, check_processor, summary
+from asterism.text.strict_json import nowhere
 
 SCHEMA = pa.schema([("name", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -32,6 +33,14 @@ def places(pattern: Pattern, schema: pa.Schema | None = None) -> list[str]:
     text = pattern.to_json()
     lines = text.splitlines()
     return [lines[problem.line - 1][problem.column - 1 :] for problem in check(text, schema).problems]
+
+
+def test_the_measures_of_a_rule_in_sigma_are_checked() -> None:
+    sigma = "title: t\nlogsource: {category: a}\ndetection: {one: {name: failed}, condition: one}"
+    rule = {"id": "a", "version": 1, "sigma": sigma, "select": ["LAST(price) AS price", "LAST(prize) AS prize"]}
+    (problem,) = check_processor(rule, nowhere, SCHEMA).problems
+    assert problem.message == "select: unknown column 'prize'"
+    assert check_processor(rule | {"select": ["LAST(price) AS price"]}, nowhere, SCHEMA).problems == []
 
 
 def test_a_pattern_without_problems() -> None:

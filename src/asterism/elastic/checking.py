@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from asterism.elastic import syntax
 from asterism.elastic.conditions import ConditionWriter
 from asterism.elastic.parsing import parse as parse_query
 from asterism.errors import ExpressionError, ExpressionTypeError
-from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import is_nested, name_of
@@ -20,6 +20,8 @@ _ARRAY = "ARRAY<"
 """How the name of the type of an array begins."""
 _OF_ARRAYS = "arrayContains(field, value); or an element, field[0]"
 _OF_CASTS = "number(...) makes a number of a text, and string(...) a text of a value"
+_TO_TEXT = "to STRING is not supported"
+"""How the message for a value without a text ends, such as a DOUBLE."""
 
 
 def check_query(query: syntax.EqlQuery, writer: ConditionWriter) -> None:
@@ -99,7 +101,7 @@ def _check_event_query(query: syntax.EqlEventQuery, writer: ConditionWriter) -> 
     if query.category is None:
         return
     try:
-        _type_of(writer.event(query), writer)
+        _type_of(writer.event(replace(query, condition=syntax.EqlLiteral(True))), writer)
     except ExpressionTypeError as error:  # of the event category
         hint = 'any where arrayContains(event.category, "process")' if _ARRAY in error.message else error.hint
         raise ExpressionTypeError.at(error.message, writer.text, query.start, hint) from None
@@ -120,7 +122,8 @@ def _checked(expression: syntax.EqlNode, writer: ConditionWriter) -> pa.DataType
     try:
         return _type_of(writer.sql(expression), writer)
     except ExpressionTypeError as error:
-        part, inner = _innermost(expression, error, writer)
+        with tried_before():  # an error of types is found without a trial
+            part, inner = _innermost(expression, error, writer)
         raise ExpressionTypeError.at(inner.message, writer.text, part.start, _hint(inner)) from None
 
 
@@ -128,17 +131,41 @@ def _innermost(
     expression: syntax.EqlNode, error: ExpressionTypeError, writer: ConditionWriter
 ) -> tuple[syntax.EqlNode, ExpressionTypeError]:
     """The innermost part that has an error, and its error."""
+    if isinstance(expression, syntax.EqlJunction):
+        wrong = _wrong_part(expression, writer)
+        inner = _type_error(wrong, writer)
+        return (wrong, error) if inner is None else _innermost(wrong, inner, writer)  # None: it is no Boolean
     for part in _parts(expression):
-        try:
-            _type_of(writer.sql(part), writer)
-        except ExpressionTypeError as inner:
+        inner = None if isinstance(part, syntax.EqlLiteral) else _type_error(part, writer)
+        if inner is not None:
             return _innermost(part, inner, writer)
     return expression, error
+
+
+def _wrong_part(junction: syntax.EqlJunction, writer: ConditionWriter) -> syntax.EqlNode:
+    """The first part because of which ``and`` or ``or`` has an error. There may be a thousand, so they are halved."""
+    parts = junction.parts
+    while len(parts) > 1:
+        first = parts[: len(parts) // 2]
+        # With two parts, one that is no Boolean is an error, too.
+        is_wrong = _type_error(replace(junction, parts=(*first, syntax.EqlLiteral(True))), writer) is not None
+        parts = first if is_wrong else parts[len(first) :]
+    return parts[0]
+
+
+def _type_error(expression: syntax.EqlNode, writer: ConditionWriter) -> ExpressionTypeError | None:
+    try:
+        _type_of(writer.sql(expression), writer)
+    except ExpressionTypeError as error:
+        return error
+    return None
 
 
 def _hint(error: ExpressionTypeError) -> str | None:
     if _ARRAY in error.message:
         return _OF_ARRAYS
+    if error.message.endswith(_TO_TEXT):
+        return "compare it with a number: == 1.5, <, >"
     return _OF_CASTS if error.hint is not None and "CAST" in error.hint else error.hint
 
 

@@ -41,6 +41,7 @@ from asterism.rules.binding.binding import ProcessorCompiler, at_origin
 from asterism.rules.binding.clauses import ANY_TIME
 from asterism.rules.definition.processor import PatternProcessor, missing_fields
 from asterism.rules.definition.registered_conditions import without_named
+from asterism.rules.definition.rule_origins import SELECT, in_select
 from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.sets.interfaces import without_flag
 from asterism.text.printable import duration, one_line
@@ -187,6 +188,11 @@ def check_processor(
     elif processor is not None and item.get("sigma") is not None and processor.pattern is not None:
         graph = _Graph.of(graph_of(processor.pattern), schema, semantics)
         findings += [("/sigma", "sigma: ", _in_sigma(problem, processor, schema)) for _, _, problem in graph.findings]
+        for path, where, problem in _in_expressions(processor, graph, schema, semantics):
+            of_select = (path, where, problem)
+            findings.append(
+                of_select if where == SELECT else ("/sigma", "sigma: ", _in_sigma(problem, processor, schema))
+            )
         diagnostics = [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.diagnostics]
     elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)
@@ -357,6 +363,10 @@ def _in_clause(
         else:
             _compiler(schema, semantics).try_out(processor)
     except AsterismError as error:
+        if field == "eql" and schema is None and isinstance(error, ExpressionError):
+            error = in_select(error, processor.sql) or error
+        if field == "eql" and error.message.startswith(SELECT):
+            return [("/select", "", error)]
         is_of_sql = field != "sql" and schema is None  # with a schema, it has its place in what is written
         return [(f"/{field}", f"{field}: ", _elsewhere(error) if is_of_sql else error)]
     return []

@@ -14,11 +14,14 @@ import pyarrow as pa
 
 from asterism.elastic.checking import problem_of_rule
 from asterism.errors import ColumnNotFoundError, ExpressionError
+from asterism.row_patterns.clause.reading import read
 from asterism.text.printable import quoted_name
 
 _COLUMN = re.compile(r"`(?:[^`]|``)+`(?:\.`(?:[^`]|``)+`)*")
 _UNKNOWN = re.compile(r"unknown (?P<what>column|field|stage) '(?P<name>.*)'", re.DOTALL)
 """The message for a column, or a field of a STRUCT, that the events lack."""
+SELECT = "select: "
+"""How an error of a measure begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class RuleOrigin:
         problem = None if self.eql is None else problem_of_rule(self.eql, schema)
         if problem is not None:
             return _with_line(problem)
+        if self.eql is not None and texts and (selected := in_select(error, texts[0])) is not None:
+            return selected
         columns = _columns_of(error, texts)
         place = next((self.fields[column] for column in columns if column in self.fields), None)
         if place is None:
@@ -49,6 +54,21 @@ class RuleOrigin:
             context = (error.detail or "").partition("\nStages:")[0]
             error = ColumnNotFoundError.from_missing_and_available(name["name"], schema.names, context)
         return type(error)(f"{place}: {error.message}", error.detail, error.hint)
+
+
+def in_select(error: ExpressionError, sql: str) -> ExpressionError | None:
+    """An error of the clause that a rule in EQL has become, at its place in ``select``, whose items are the measures of the
+    clause; None: it is elsewhere.
+    """
+    try:
+        measures = read(sql).measures
+    except ExpressionError:
+        return None
+    for source in (measure.expression for measure in measures):
+        at = -1 if error.position is None else error.position - source.start
+        if 0 <= at <= len(source.text):
+            return type(error).at(SELECT + error.message, source.text, at, error.hint)
+    return None
 
 
 def _columns_of(error: ExpressionError, texts: Sequence[str]) -> Iterator[str]:
