@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,11 +20,11 @@ import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from asterism.conformance.engines import register
 from tests.discovery.mariadb import MariadbServer
 from tests.discovery.postgresql import Server
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import NoServerError, running, running_or_skipped
 from tests.kit import FACTOR, JAVA, Golden, examples
 from tests.reference.engine import run_reference
 from tests.servers.jars import jars
-from tests.servers.kafka import Broker, started_broker
+from tests.servers.kafka import Broker
 
 register("reference", run_reference)
 os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the tests make, too
@@ -87,22 +86,19 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-_AnyServer = TypeVar("_AnyServer", Server, MariadbServer)
-
-
-def _started(kind: type[_AnyServer]) -> Iterator[_AnyServer]:
+@contextmanager
+def _or_failed() -> Iterator[None]:
+    """The test fails where there cannot be a server that the block needs."""
     try:
-        server = kind()
-        server.start()
+        yield
     except NoServerError as error:
         pytest.fail(str(error), pytrace=False)
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    yield from _started(Server)
+    with _or_failed(), running(Server) as server:
+        yield server
 
 
 @pytest.fixture
@@ -116,7 +112,8 @@ def database(postgresql: Server) -> str:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariadbServer]:
-    yield from _started(MariadbServer)
+    with _or_failed(), running(MariadbServer) as server:
+        yield server
 
 
 @pytest.fixture
@@ -131,18 +128,12 @@ def mariadb_database(mariadb: MariadbServer) -> str:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """A Kafka broker. Tests that stop it, or change its settings, have :func:`own_broker`."""
-    yield from _broker()
+    with running_or_skipped(Broker) as server:
+        yield server
 
 
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
     """A Kafka broker of one test."""
-    yield from _broker()
-
-
-def _broker() -> Iterator[Broker]:
-    server, reason = started_broker()
-    if server is None:
-        pytest.skip(reason)
-    yield server
-    server.remove()
+    with running_or_skipped(Broker) as server:
+        yield server

@@ -8,7 +8,12 @@ import pwd
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
 
 from tests.kit import spawned
 
@@ -17,6 +22,41 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 class NoServerError(Exception):
     """In one line, why there is no server."""
+
+
+_AnyServer = TypeVar("_AnyServer", bound=Any)
+
+
+@contextmanager
+def or_skipped() -> Iterator[None]:
+    """The test is skipped where there cannot be a server that the block needs."""
+    try:
+        yield
+    except NoServerError as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def running(kind: Callable[[], _AnyServer]) -> Iterator[_AnyServer]:
+    """A server, which is removed in the end.
+
+    :raises NoServerError: there cannot be one
+    """
+    server = kind()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@contextmanager
+def running_or_skipped(kind: Callable[[], _AnyServer]) -> Iterator[_AnyServer]:
+    """:func:`running`; the test is skipped where there cannot be such a server."""
+    with ExitStack() as stack:
+        with or_skipped():
+            server = stack.enter_context(running(kind))
+        yield server
 
 
 def installed(script: str, *arguments: str) -> list[str]:

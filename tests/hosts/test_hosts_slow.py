@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.hosts.cluster import Cluster
 from tests.hosts.namespaces import check_machine
 from tests.hosts.runs import Scenario, outcome
@@ -15,11 +15,9 @@ from tests.servers.jars import jars
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    try:
+    with or_skipped():
         check_machine()
         jars("hdfs")
-    except NoServerError as error:
-        pytest.skip(str(error))
     with Cluster() as cluster:
         yield cluster
 

@@ -11,7 +11,7 @@ import pytest
 
 from asterism.discovery import KafkaPatternProcessorDiscovererFactory
 from tests.discovery.kit import rule, travelled, versions, watching
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.discovery.test_topic import record
 from tests.kafka.test_killed_slow import SECONDS, Victim, ids, send
 from tests.kafka.victim import SOURCE, TARGET
@@ -22,16 +22,8 @@ from tests.servers.kafka_cluster import Cluster
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    cluster = None
-    try:
-        cluster = Cluster()
-        cluster.start()
-    except NoServerError as error:
-        if cluster is not None:
-            cluster.remove()
-        pytest.skip(str(error))
-    yield cluster
-    cluster.remove()
+    with running_or_skipped(Cluster) as cluster:
+        yield cluster
 
 
 @pytest.mark.timeout(600)

@@ -18,7 +18,7 @@ from asterism.discovery import KafkaLookupSource, KafkaPatternProcessorDiscovere
 from asterism.errors import AsterismError
 from asterism.sinks import KafkaSink
 from asterism.sources import kafka_events
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.kit import until
 from tests.servers.secured_kafka import PASSWORD, USER, SecuredBroker, jaas
 
@@ -30,16 +30,8 @@ SCHEMA = "ts TIMESTAMP, user STRING, kind STRING, x DOUBLE"
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredBroker]:
-    broker = None
-    try:
-        broker = SecuredBroker()
-        broker.start()
-    except NoServerError as error:
-        if broker is not None:
-            broker.remove()
-        pytest.skip(str(error))
-    yield broker
-    broker.remove()
+    with running_or_skipped(SecuredBroker) as broker:
+        yield broker
 
 
 def java_options(broker: SecuredBroker, password: str = PASSWORD, *, tls: bool) -> dict[str, str]:

@@ -8,9 +8,7 @@ import subprocess
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import pytest
-
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.kit import EXAMPLES, ROOT
 from tests.servers.jars import jars
 from tests.servers.lakes import environment
@@ -36,12 +34,10 @@ def table(name: str, printed: str) -> list[list[str]]:
 
 
 def test_rules_change_over_events_of_a_topic(tmp_path: Path) -> None:
-    try:
+    with or_skipped():
         environment()
         for name in ("broker", "kafka_spark41"):
             jars(name)
-    except NoServerError as error:
-        pytest.skip(str(error))
     run = subprocess.run(
         ["sh", "scripts/kafka_demo.sh", tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.kit import ROOT, spawned
 from tests.nemesis.life import ALL, DRIVER, ERROR, JVM, KILL, SELF, Fault, Life
 from tests.servers.lakes import environment
@@ -24,10 +24,8 @@ FAULTS = [
 
 def test_a_life_with_lakes(tmp_path: Path) -> None:
     """Rows are appended to a table of one lake, and merged into a table of the other one."""
-    try:
+    with or_skipped():
         environment()
-    except NoServerError as error:
-        pytest.skip(str(error))
     faults = [Fault(number, *fault) for number, fault in enumerate(FAULTS)]
     life = Life(tmp_path, "pattern", 11, faults, lakes=True)
     verdict = life.run()
@@ -40,10 +38,8 @@ def test_a_life_with_lakes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lake", ["delta", "iceberg"])
 def test_a_table_that_is_compacted_after_a_kill(tmp_path: Path, lake: str) -> None:
     """The micro-batch that was not committed is repeated with the rows that it had."""
-    try:
+    with or_skipped():
         variables = environment()
-    except NoServerError as error:
-        pytest.skip(str(error))
     for end, status in (("dies", -signal.SIGKILL), ("ends", 0)):
         with (tmp_path / "log").open("wb") as log:
             reader: subprocess.Popen[bytes] = spawned(

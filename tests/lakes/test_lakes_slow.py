@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.servers.lakes import run_scenarios
 
 
 def run(*files: str) -> None:
-    try:
+    with or_skipped():
         run_scenarios(*files)
-    except NoServerError as error:
-        pytest.skip(str(error))
 
 
 def test_each_row_once() -> None:

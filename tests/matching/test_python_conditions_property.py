@@ -57,11 +57,13 @@ def in_python(pattern: Pattern, which: Callable[[], bool] = lambda: True) -> Pat
 
 
 FILES = ["iterative_conditions", "until"]
+PARTS = 8
+"""The parts of the corpus, of which the first one is tested here."""
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_flinks_answers_with_conditions_in_python(name: str) -> None:
-    """Every eighth case of the corpus, with every condition asked event by event."""
+    """A part of the corpus, with every condition asked event by event."""
     check_corpus(name, 0)
 
 
@@ -69,7 +71,7 @@ def check_corpus(name: str, part: int) -> None:
     file = CORPUS / f"{name}.jsonl"
     assert file.exists()
     failing = []
-    for case in list(read_cases([file]))[part::8]:
+    for case in list(read_cases([file]))[part::PARTS]:
         if "error" in case["expected"]:
             continue
         answer = run_engine(in_python(Pattern.from_json(case["pattern"])), case, Semantics.FLINK, "random")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.nemesis.life import ALL, ERROR, KILL, SELF, STORED, Fault, Life
 from tests.nemesis.replay import check, insert, kept_operator, write
 from tests.nemesis.storages import STORAGES
@@ -52,10 +52,8 @@ def test_a_life_in_a_storage(tmp_path: Path, where: str, harms: list[str]) -> No
     """
     faults = [Fault(n, STORED, 1, "storage", harm, 5.0) for n, harm in enumerate(harms)]
     faults += [Fault(8, "state.call.after", 2, KILL, SELF), Fault(9, "file.offset", 1, KILL, ALL)]
-    try:
+    with or_skipped():
         storage = STORAGES[where]()
-    except NoServerError as error:
-        pytest.skip(str(error))
     try:
         life = Life(tmp_path, "rules", 12, faults, patience=400, storage=storage)
         verdict = life.run()

@@ -27,13 +27,14 @@ from asterism import (
 )
 from asterism.cli.main import main
 from asterism.errors import NewerStateError, StateError
+from asterism.live.snapshots import is_live_folder
 from asterism.live.takeover import create_live_savepoint, restore_live_savepoint
 from asterism.operators.state.state_store import Record, record_of
 from asterism.savepoints import stored_tables
 from asterism.savepoints.manifest import MANIFEST, MAX_SIZE, ROWS, SEAM, StoredSeam
 from asterism.savepoints.rule_sets import RULES
-from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint
+from tests.savepoints.kit import folder_of
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("kind", pa.string())])
 PATTERN = (
@@ -91,14 +92,14 @@ def errors_of(savepoint: Path, place: Path) -> list[StateError]:
     """Of all that reads a savepoint without Spark, or before Spark does."""
     errors = []
     for read in (
-        lambda: StoredSavepoint.of(StoredFolder(str(savepoint), fs.LocalFileSystem(), str(savepoint))),
+        lambda: StoredSavepoint.of(folder_of(savepoint)),
         lambda: restore_live_savepoint(savepoint, place),
     ):
         try:
             read()
         except StateError as error:
             errors.append(error)
-    assert not (place / "snapshots.db").exists()
+    assert not is_live_folder(place)
     return errors
 
 

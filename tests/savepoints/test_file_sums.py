@@ -15,6 +15,7 @@ import pytest
 from pyarrow import fs
 
 from asterism.errors import StateError
+from asterism.live.snapshots import is_live_folder
 from asterism.live.takeover import create_live_savepoint, restore_live_savepoint
 from asterism.operators.operator import EVENTS
 from asterism.rules.sets.set_store import STORE
@@ -22,8 +23,8 @@ from asterism.savepoints import file_sums
 from asterism.savepoints.file_sums import FileSum, below, sums_from_json, sums_to_json
 from asterism.savepoints.manifest import MANIFEST, ROWS, SEAM, SOURCES, folder_of_waiting
 from asterism.savepoints.rule_sets import RULES
-from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.savepoints.restoring import StoredSavepoint, read_checked
+from tests.savepoints.kit import folder_of
 from tests.savepoints.test_damaged_savepoints import keys_of, opened
 
 WAITING = folder_of_waiting(EVENTS)
@@ -57,10 +58,6 @@ def error_of(read: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def stored(savepoint: Path) -> StoredFolder:
-    return StoredFolder(str(savepoint), fs.LocalFileSystem(), str(savepoint))
-
-
 def test_all_files_but_the_manifest_have_one(rules: Path) -> None:
     files = json.loads((rules / MANIFEST).read_text())["files"]
     every = {str(path.relative_to(rules)): path for path in rules.rglob("*") if path.is_file()}
@@ -82,9 +79,9 @@ def test_a_changed_file(rules: Path, tmp_path: Path, name: str) -> None:
         said = error_of(lambda savepoint=savepoint: restore_live_savepoint(savepoint, tmp_path / "live"))
         assert str(file) in said
         assert ("is missing" if change is Path.unlink else "has changed") in said
-        assert not (tmp_path / "live" / "snapshots.db").exists()
+        assert not is_live_folder(tmp_path / "live")
         if name == RULES or change is Path.unlink or (name == ROWS and change is longer):
-            assert str(file) in error_of(lambda savepoint=savepoint: StoredSavepoint.of(stored(savepoint)))
+            assert str(file) in error_of(lambda savepoint=savepoint: StoredSavepoint.of(folder_of(savepoint)))
 
 
 @pytest.mark.parametrize("name", [ROWS, WAITING, SEAM, RULES, STORE, SOURCES])
@@ -97,22 +94,22 @@ def test_what_was_lost_as_a_whole(rules: Path, tmp_path: Path, name: str) -> Non
     document = json.loads((savepoint / MANIFEST).read_text())
     document["files"][f"{SOURCES}/0/0"] = {"size": 2}
     (savepoint / MANIFEST).write_text(json.dumps(document))
-    StoredSavepoint.of(stored(savepoint))
+    StoredSavepoint.of(folder_of(savepoint))
     lost = savepoint / name
     shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
     for read in (
-        lambda: StoredSavepoint.of(stored(savepoint)),
+        lambda: StoredSavepoint.of(folder_of(savepoint)),
         lambda: restore_live_savepoint(savepoint, tmp_path / "live"),
     ):
         said = error_of(read)
         assert "a file of the savepoint is missing" in said
         assert str(lost) in said
-    assert not (tmp_path / "live" / "snapshots.db").exists()
+    assert not is_live_folder(tmp_path / "live")
 
 
 def test_spark_compares_what_it_reads_as_a_whole_and_what_it_copies(rules: Path, tmp_path: Path) -> None:
     shutil.copytree(rules, tmp_path / "savepoint")
-    place = stored(tmp_path / "savepoint")
+    place = folder_of(tmp_path / "savepoint")
     opened_before = StoredSavepoint.of(place)
     sums = opened_before.manifest.files
     for file in (keys_of(tmp_path / "savepoint"), tmp_path / "savepoint" / SEAM, *(place_of_sets(tmp_path))):
@@ -122,7 +119,7 @@ def test_spark_compares_what_it_reads_as_a_whole_and_what_it_copies(rules: Path,
     said = error_of(lambda: of_keys.check(f"s3a://bucket/keys/{file.name}", pa.py_buffer(file.read_bytes())))
     assert f"{file} has the CRC-32" in said
     assert str(tmp_path / "savepoint" / SEAM) in error_of(lambda: read_checked(place, SEAM, 1_000, sums))
-    copied = error_of(lambda: (place / STORE).copy_to(stored(tmp_path / "copy"), below(sums, STORE)))
+    copied = error_of(lambda: (place / STORE).copy_to(folder_of(tmp_path / "copy"), below(sums, STORE)))
     assert f"{tmp_path / 'savepoint' / STORE}/" in copied
 
 
@@ -169,7 +166,7 @@ def test_what_are_no_sizes_and_checksums(rules: Path, tmp_path: Path, files: obj
     document = json.loads((tmp_path / "savepoint" / MANIFEST).read_text())
     (tmp_path / "savepoint" / MANIFEST).write_text(json.dumps(document | {"files": files}))
     with pytest.raises(StateError, match=f"there is no savepoint in {tmp_path / 'savepoint'}"):
-        StoredSavepoint.of(stored(tmp_path / "savepoint"))
+        StoredSavepoint.of(folder_of(tmp_path / "savepoint"))
 
 
 def test_they_are_read_as_written() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import fs
 
 from asterism.errors import StateError
 from asterism.rules.sets.set_store import STORE
@@ -20,16 +19,8 @@ from asterism.spark.savepoints.restoring import StoredOperator, StoredSavepoint,
 from asterism.spark.session.checkpoints import RESTORED
 from asterism.spark.session.history import StoredHistory
 from asterism.streams.run_options import QueryHistory
+from tests.savepoints.kit import folder_of
 from tests.savepoints.test_manifest import made
-
-
-def folder_of(path: Path, **files: str) -> StoredFolder:
-    for name, text in files.items():
-        file = path / name.replace("__", "/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return StoredFolder(str(path), fs.LocalFileSystem(), str(path))
-
 
 Begin = Callable[[], None]
 

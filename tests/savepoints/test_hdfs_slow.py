@@ -24,7 +24,7 @@ from asterism.errors import StateError
 from asterism.files.hadoop import HadoopFiles
 from asterism.savepoints.manifest import MANIFEST
 from asterism.spark.savepoints.folders import StoredFolder
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.savepoints.test_savepoints_slow import Query, of_pattern, parts
 from tests.savepoints.test_writing_slow import FORGOTTEN, files_with, plain_files, with_name
 from tests.servers.hdfs import Hdfs
@@ -35,13 +35,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def hdfs() -> Iterator[str]:
-    try:
-        server = Hdfs()
-        server.start()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    yield server.uri
-    server.remove()
+    with running_or_skipped(Hdfs) as server:
+        yield server.uri
 
 
 class InHdfs(Query):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import StateError
@@ -14,8 +13,8 @@ from asterism.operators.state.state_definition import OperatorKind, StateDefinit
 from asterism.savepoints.key_groups import Summary
 from asterism.savepoints.manifest import INCOMPLETE, MANIFEST, Manifest, QueryPosition
 from asterism.spark.savepoints.creating import _is_interrupted, begin_writing, check_unused
-from asterism.spark.savepoints.folders import StoredFolder
 from asterism.spark.session.leases import FOLDER
+from tests.savepoints.kit import folder_of
 
 INPUTS = {"orders": pa.schema([]), "payments": pa.schema([])}
 DEFINITION = StateDefinition(OperatorKind.JOIN, pa.schema([]), {}, INPUTS, {})
@@ -44,7 +43,7 @@ def test_the_watermark_of_spark_counts_if_the_operator_has_none() -> None:
 
 
 def test_a_call_is_repeated_that_ended_before_it_removed_its_mark(tmp_path: Path) -> None:
-    folder = StoredFolder(str(tmp_path), fs.LocalFileSystem(), str(tmp_path))
+    folder = folder_of(tmp_path)
     folder.write(MANIFEST, "{}")
     assert not _is_interrupted(folder, "/checkpoints/carts")
     folder.write(INCOMPLETE, '{"checkpoint": "/checkpoints/carts"}')

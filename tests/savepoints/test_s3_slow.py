@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.kit import ROOT
 from tests.savepoints.on_s3 import FOUND
 from tests.servers.jars import jars
@@ -18,10 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def test_what_is_forgotten_is_in_no_object(tmp_path: Path) -> None:
-    try:
+    with or_skipped():
         jars("s3a")
-    except NoServerError as error:
-        pytest.skip(str(error))
     run = subprocess.run(
         [sys.executable, "-m", "tests.savepoints.on_s3", str(tmp_path)],
         cwd=ROOT,

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from asterism import create_savepoint, restore_savepoint
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import or_skipped
 from tests.savepoints.test_savepoints_slow import Query, of_pattern, parts
 from tests.servers.lakes import SPARK, run_scenarios
 
@@ -17,10 +17,8 @@ pytestmark = pytest.mark.spark
 
 
 def run(*arguments: str) -> None:
-    try:
+    with or_skipped():
         run_scenarios("savepoints.py", more=arguments)
-    except NoServerError as error:
-        pytest.skip(str(error))
 
 
 def test_positions_in_tables_of_delta_and_iceberg() -> None:

@@ -77,13 +77,15 @@ class FaultyProxy:
 
         self._server = Server((host, 0), Handler)
         self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.address = f"http://{host}:{self._server.server_address[1]}"
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        self._server.shutdown()
+        if self._thread.is_alive():
+            self._server.shutdown()
         self._server.server_close()
 
     def _answer(self, handler: BaseHTTPRequestHandler, server: tuple[str, int], body: bytes) -> None:

@@ -188,16 +188,3 @@ class Broker(Topics):
             self._process.send_signal(number)
             self._process.wait(SECONDS)
         self._process = None
-
-
-def started_broker() -> tuple[Broker | None, str]:
-    """A running broker, which the caller removes; None and the reason where there cannot be one."""
-    broker = None
-    try:
-        broker = Broker()
-        broker.start()
-    except NoServerError as error:
-        if broker is not None:
-            broker.remove()
-        return None, str(error)
-    return broker, ""

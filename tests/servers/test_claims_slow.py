@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.kit import ROOT, spawned
 from tests.servers.faulty_http import Weather
 from tests.servers.hdfs import Hdfs
@@ -85,16 +85,11 @@ def racing(root: str, folder: str, settings: dict[str, str], classpath: str = ""
 
 @pytest.fixture
 def on_hdfs() -> Iterator[Race]:
-    try:
-        server = Hdfs()
-        server.start()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    try:
-        with racing(server.uri, "/races", {"dfs.replication": "1"}) as race:
-            yield race
-    finally:
-        server.remove()
+    with (
+        running_or_skipped(Hdfs) as server,
+        racing(server.uri, "/races", {"dfs.replication": "1"}) as race,
+    ):
+        yield race
 
 
 def test_on_hdfs(on_hdfs: Race) -> None:
@@ -113,13 +108,8 @@ def the_last_has_it(race: Race) -> None:
 
 @pytest.fixture
 def server() -> Iterator[S3]:
-    try:
-        server = S3()
-        server.start()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    yield server
-    server.remove()
+    with running_or_skipped(S3) as server:
+        yield server
 
 
 def test_on_s3(server: S3) -> None:

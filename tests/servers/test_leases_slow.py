@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.kit import ROOT, spawned
 from tests.servers.faulty_http import Weather
 from tests.servers.hdfs import Hdfs
@@ -70,17 +70,12 @@ class Claimant:
 
 @pytest.fixture(params=["hdfs", "s3"])
 def store(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    try:
-        server = Hdfs() if request.param == "hdfs" else S3()
-        server.start()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    if isinstance(server, S3):
-        server.weather = Weather(seconds=0.01, broken=10)
-        yield f"s3a://{BUCKET}", server.hadoop
-    else:
-        yield server.uri, {"dfs.replication": "1"}
-    server.remove()
+    with running_or_skipped({"hdfs": Hdfs, "s3": S3}[request.param]) as server:
+        if isinstance(server, S3):
+            server.weather = Weather(seconds=0.01, broken=10)
+            yield f"s3a://{BUCKET}", server.hadoop
+        else:
+            yield server.uri, {"dfs.replication": "1"}
 
 
 def test_a_lease_has_one_holder(store: tuple[str, dict[str, str]]) -> None:

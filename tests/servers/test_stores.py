@@ -13,20 +13,15 @@ from asterism.errors import StateError
 from asterism.files.file_systems import s3_arguments
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.set_store import FolderStore
-from tests.discovery.servers import NoServerError
+from tests.discovery.servers import running_or_skipped
 from tests.servers.faulty_http import Weather
 from tests.servers.s3 import BUCKET, KEY, S3, SECRET
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:
-    try:
-        server = S3()
-        server.start()
-    except NoServerError as error:
-        pytest.skip(str(error))
-    yield server
-    server.remove()
+    with running_or_skipped(S3) as server:
+        yield server
 
 
 @pytest.mark.parametrize("weather", [Weather(), Weather(throttled=0.3), Weather(broken=5), Weather(cut=7)])
