@@ -647,6 +647,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_events(tmp_path)
 
 
+def test_ends_of_names_have_letters_of_any_case(tmp_path: Path) -> None:
+    (tmp_path / "A.CSV").write_text("x\n1\n", encoding="utf-8")
+    assert read_events(tmp_path / "A.CSV").to_pylist() == [{"x": 1}]
+    (tmp_path / "b.csv.GZ").write_bytes(b"")
+    with pytest.raises(StreamDefinitionError, match="no file in a supported format"):
+        read_events(tmp_path / "b.csv.GZ")
+
+
+def test_names_of_columns_that_are_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("größe\n1\n".encode("latin-1"))
+    with pytest.raises(StreamDefinitionError, match=r"a\.csv cannot be read"):
+        read_events(tmp_path)
+
+
 def test_empty_field_of_csv_is_null_and_a_quoted_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('a,b\n"",NA\n,null\n', encoding="utf-8")

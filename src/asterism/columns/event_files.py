@@ -65,13 +65,18 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
     if files and all(file.is_dir() for file in files):
         hint = f'pyarrow.dataset.dataset("{path}", partitioning="hive") reads files of Parquet in folders'
         raise StreamDefinitionError(f"{path} has no files, but folders: {shown(files[0].name)}", hint=hint)
-    by_end = {end: [file for file in files if file.name.lower().endswith(end)] for end in FORMATS}
+    by_end = {end: [file for file in files if _ends(file.name, end)] for end in FORMATS}
     ends = sorted(end for end, named in by_end.items() if named)
     formats = {FORMATS[end] for end in ends}
     if len(formats) != 1:
         problem = f"it has files of several formats ({', '.join(ends)})" if formats else "no file in a supported format"
         raise StreamDefinitionError(f"{path}: {problem}", hint=f"supported formats: {', '.join(FORMATS)}")
     return formats.pop(), sorted(file for named in by_end.values() for file in named)
+
+
+def _ends(name: str, end: str) -> bool:
+    """Letters of any case are equal, but Arrow decompresses ``.gz`` only."""
+    return name.endswith(end) or (not end.endswith(".gz") and name.lower().endswith(end))
 
 
 def read_events(path: Path, time: str | None = None) -> pa.Table:
@@ -86,8 +91,8 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
     for file in files:
         with errors_of_file(file, kind):
             tables.append(read_table(file, kind))
-        now = tables[-1].schema
-        check_names(now.names, f"{file}: ")
+            now = tables[-1].schema
+            check_names(now.names, f"{file}: ")
         try:
             schema = now if schema is None else pa.unify_schemas([schema, now], promote_options="permissive")
         except pa.ArrowException as error:
@@ -105,7 +110,7 @@ def errors_of_file(file: Path, kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one of the names of columns
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         hint = _ONE_IN_EACH_LINE if kind == "json" and "changed from object to array" in problem else None
         raise StreamDefinitionError(f"{file} cannot be read", problem, hint) from None
