@@ -98,7 +98,7 @@ def test_errors_are_said_without_a_traceback(
 def test_doctor_runs_a_query() -> None:
     result = run("doctor")
     assert result.exit_code == 0, result.output
-    assert "ok      a query: Spark 4." in result.output
+    assert "ok      a query on Spark: Spark 4." in result.output
 
 
 def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) -> None:

@@ -42,11 +42,20 @@ def test_a_machine_that_has_everything() -> None:
     result = run()
     assert failures(result) == []
     assert result.exit_code == 0
-    assert result.output.endswith("queries can run on this machine\n")
+    assert result.output.endswith("queries can run in this process\n")
     for text in (sys.executable, f"asterism {metadata.version('asterism')}", "pyspark 4.", "__pycache__"):
         assert text in result.output
+    assert "ok      a query in this process: a table took" in result.output
+    assert "Java" not in result.output
 
 
+@pytest.fixture
+def without_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_query", lambda show: "")
+    monkeypatch.setattr(checks, "_query_on_spark", lambda show: "")
+
+
+@pytest.mark.usefixtures("without_queries")
 def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advice = "install Java 17 or later (a JRE is enough), and put it on the PATH or set JAVA_HOME"
     (tmp_path / "bin").mkdir()
@@ -59,12 +68,19 @@ def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("echo broken >&2; exit 3", f"{java} failed: broken"),
     ]:
         program(tmp_path / "bin", "java", text)
-        assert failures(run()) == [f"Java: {problem} -> {advice}"]
+        assert failures(run("--spark")) == [f"Java: {problem} -> {advice}"]
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert failures(run()) == [f"Java: there is none on the PATH, and JAVA_HOME is not set -> {advice}"]
+    result = run("--spark")
+    assert failures(result) == [f"Java: there is none on the PATH, and JAVA_HOME is not set -> {advice}"]
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-2:] == [
+        "1 of the checks failed",
+        "queries can run in this process, but not on Spark; --no-spark leaves out what only Spark needs",
+    ]
 
 
+@pytest.mark.usefixtures("without_queries")
 def test_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advice = (
         "set PYSPARK_PYTHON to the Python of the driver, or to one of the same minor version with the same packages"
@@ -75,11 +91,13 @@ def test_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("echo ModuleNotFoundError >&2; exit 1", f"{tmp_path}/python failed: ModuleNotFoundError"),
     ]:
         monkeypatch.setenv("PYSPARK_PYTHON", str(program(tmp_path, "python", text)))
-        assert failures(run()) == [f"Python of Spark's workers: {problem} -> {advice}"]
+        assert failures(run("--spark")) == [f"Python of Spark's workers: {problem} -> {advice}"]
     monkeypatch.setenv("PYSPARK_PYTHON", str(program(tmp_path, "python", f"echo {own}")))
-    assert failures(run()) == []
+    result = run("--spark")
+    assert result.output.endswith("queries can run on this machine\n")
 
 
+@pytest.mark.usefixtures("without_queries")
 def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     version = metadata.version
 
@@ -95,6 +113,7 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.endswith("-> install asterism with pip in an environment of its own: pip install asterism")
 
 
+@pytest.mark.usefixtures("without_queries")
 def test_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "cache_folder", lambda: None)
     monkeypatch.setattr(checks, "LEAST_FREE", 2**80)
@@ -110,6 +129,7 @@ def test_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "local_spark", fails)
     result = run("--spark")
     assert failures(result) == [
-        "a query: Spark failed: Spark is not here -> the checks above may say why; otherwise, the reason is that of Spark"
+        "a query on Spark: Spark failed: Spark is not here -> "
+        "the checks above may say why; otherwise, the reason is that of Spark"
     ]
     assert result.exit_code == 1

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -99,6 +100,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "two_columns": lambda: KeyedStream(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
     "no_such_column": lambda: stream(time="tss"),
     "a_key_without_equality": lambda: stream(key="price"),
+    "a_type_that_arrow_does_not_have": lambda: KeyedStream(pl.DataFrame({"a": [1]}, {"a": pl.Int128})),
     "a_time_without_order": lambda: stream(time="user"),
     "a_key_of_several_events": lambda: stream(key="count(user) AS n"),
     "a_key_with_an_unknown_function": lambda: stream(key="reversed(user) AS n"),
@@ -146,6 +148,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_statement_that_is_no_query": lambda: asterism.sql("CREATE TABLE a AS SELECT * FROM t", t=TABLE),
     "a_statement_with_an_unknown_column": lambda: asterism.sql("SELECT nosuch FROM t", t=TABLE),
     "a_statement_that_is_wrong": lambda: asterism.sql("SELECT FROM WHERE", t=TABLE),
+    "a_statement_without_its_table": lambda: asterism.sql("SELECT * FROM trades", t=TABLE),
     "a_statement_with_an_operator": lambda: asterism.sql("SELECT 1", t=asterism.StreamOperator),
     "a_table_of_a_statement": lambda: asterism.sql("SELECT * FROM t", t=5),
     "data_stream_of_an_unknown_column": lambda: asterism.DataStream(TABLE, time="tss"),

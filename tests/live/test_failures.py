@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -356,15 +357,30 @@ def test_a_snapshot_in_the_background_that_fails(tmp_path: Path) -> None:
         assert engine.finish()["matches"].num_rows == 1
 
 
+def test_a_folder_that_is_removed(tmp_path: Path) -> None:
+    """SQLite would go on with files that have no name any more, and nothing would be there after a failure."""
+    engine = opened(tmp_path / "state")
+    engine.process(event(1), position=1)
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(StateError, match=r"is gone\n  The folder was removed or replaced"):
+        engine.snapshot()
+    assert engine.process(event(2), watermark=2000)["matches"].num_rows == 1
+    with pytest.raises(StateError, match="is gone"):
+        engine.close()
+
+
 def test_the_end_of_a_stream(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
         engine.process([event(1), event(2)])
         assert engine.finish()["matches"].num_rows == 1
-        for call in (lambda: engine.process(event(3)), engine.finish, engine.advance_processing_time):
-            with pytest.raises(InvalidEventError, match="the stream has ended"):
-                call()
-    with opened(tmp_path) as engine, pytest.raises(InvalidEventError, match="the stream has ended"):
-        engine.process(event(3))
+        with pytest.raises(InvalidEventError, match="the stream has ended"):
+            engine.process(event(3))
+    with opened(tmp_path) as engine:
+        # As a program that is started again after its end.
+        for call in (lambda: engine.advance_watermark(9000), engine.advance_processing_time, engine.finish):
+            assert call()["matches"].num_rows == 0
+        with pytest.raises(InvalidEventError, match="the stream has ended"):
+            engine.process(event(3))
 
 
 def test_rows_in_a_database_are_there_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -24,6 +25,8 @@ from asterism.errors import AsterismError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from asterism import Pattern
+
 LEAST_JAVA = 17
 LEAST_FREE = 2**30
 _SECONDS = 60
@@ -40,16 +43,30 @@ class CheckFailedError(Exception):
 
 @click.command()
 @click.option(
-    "--spark/--no-spark", default=True, help="Whether to start Spark and run a query, which takes up to a minute."
+    "--spark/--no-spark",
+    default=True,
+    help="Whether to check what only Spark needs, Java included, and to run a query on Spark, which takes up to a minute.",
 )
 def doctor(spark: bool) -> None:
-    """Check that this machine can run queries: Python, packages, Java, the folders for compiled code and temporary files, the
-    Python of Spark's workers, and a small query over a table and over a stream.
+    """Check that this machine can run queries: Python, packages, the folders for compiled code and temporary files, and a small
+    query in this process; then Java, the Python of Spark's workers, and a small query on Spark.
 
     The exit status is 1 if a check fails. Each line that begins with FAILED is followed by advice.
     """
+    failed = _number_of_failures(_checks())
+    of_spark = _number_of_failures(_checks_of_spark()) if spark else 0
+    if failed or of_spark:
+        click.echo(f"{failed + of_spark} of the checks failed")
+        if not failed:
+            click.echo("queries can run in this process, but not on Spark; --no-spark leaves out what only Spark needs")
+        sys.exit(1)
+    click.echo("queries can run on this machine" if spark else "queries can run in this process")
+
+
+def _number_of_failures(checks: Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]) -> int:
+    """Run the checks, and write a line for each."""
     failed = 0
-    for name, check in _checks(spark):
+    for name, check in checks:
         try:
             with status_line(f"checking: {name}") as show:
                 description = check(show)
@@ -58,22 +75,23 @@ def doctor(spark: bool) -> None:
             click.echo(f"FAILED  {name}: {problem}\n        {problem.advice}")
         else:
             click.echo(f"ok      {name}: {description}")
-    if failed:
-        click.echo(f"{failed} of the checks failed")
-        sys.exit(1)
-    click.echo("queries can run on this machine")
+    return failed
 
 
-def _checks(spark: bool) -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
+def _checks() -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
     """The checks by name. Each gets a function that shows what it is doing."""
     yield "Python", lambda _: _python()
     yield "packages", lambda _: _packages()
-    yield "Java", lambda _: _java()
     yield "compiled code", lambda _: _compiled_code()
     yield "temporary files", lambda _: _temporary_files()
+    yield "a query in this process", _query
+
+
+def _checks_of_spark() -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
+    """As :func:`_checks`."""
+    yield "Java", lambda _: _java()
     yield "Python of Spark's workers", lambda _: _python_of_workers()
-    if spark:
-        yield "a query", _query
+    yield "a query on Spark", _query_on_spark
 
 
 def _python() -> str:
@@ -171,29 +189,60 @@ def _output_of(command: list[str], advice: str) -> str:
 
 
 def _query(show: Callable[[str], None]) -> str:
+    import pyarrow as pa
+
+    from asterism import CEP, KeyedStream
+
+    begun, took = time.monotonic(), []
+    table = pa.Table.from_pylist([json.loads(line) for line in _EVENTS.splitlines()])
+
+    def of_table() -> pa.Table:
+        return CEP.pattern(KeyedStream(table, time="ts"), _pattern()).select(_MEASURE)
+
+    def of_engine() -> pa.Table:
+        with CEP.pattern(KeyedStream(table.schema, time="ts"), _pattern()).open(
+            select={"matches": [_MEASURE]}
+        ) as engine:
+            return engine.process(table, watermark=3)["matches"]
+
+    for name, find in (("a table", of_table), ("a live engine", of_engine)):
+        show(f"checking a query in this process: a pattern over {name}")
+        try:
+            times = find()["b"].to_pylist()
+        except Exception as error:
+            raise CheckFailedError(f"{name} failed: {_reason(error)}", _REPORT) from error
+        _expect_match(times)
+        took.append(f"{name} took {time.monotonic() - begun:.1f} s")
+        begun = time.monotonic()
+    return ", ".join(took)
+
+
+def _query_on_spark(show: Callable[[str], None]) -> str:
     begun = time.monotonic()
     name = "Spark"
     try:
-        show("checking a query, step 1 of 3: starting Spark")
+        show("checking a query on Spark, step 1 of 3: starting Spark")
         with temporary_folder() as folder, local_spark(_QUICK) as spark:
             took = [f"{name} {spark.version} started in {time.monotonic() - begun:.0f} s"]
             (folder / "events.json").write_text(_EVENTS, "utf-8")
             for name, reader in (("a table", spark.read), ("a stream", spark.readStream)):
                 begun = time.monotonic()
-                show(f"checking a query, step {len(took) + 1} of 3: a pattern over {name}")
+                show(f"checking a query on Spark, step {len(took) + 1} of 3: a pattern over {name}")
                 events = reader.schema("ts BIGINT, kind STRING").json(f"{folder}/*.json")
                 _find(events, str(folder / "checkpoint"))
                 took.append(f"{name} took {time.monotonic() - begun:.0f} s")
             return ", ".join(took)
     except CheckFailedError:
         raise
-    except AsterismError as error:
-        reason = "\n        ".join(str(error).splitlines())
     except Exception as error:
-        reason = first_paragraph(str(error))
-    raise CheckFailedError(
-        f"{name} failed: {reason}", "the checks above may say why; otherwise, the reason is that of Spark"
-    )
+        advice = "the checks above may say why; otherwise, the reason is that of Spark"
+        raise CheckFailedError(f"{name} failed: {_reason(error)}", advice) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, AsterismError):
+        return "\n        ".join(str(error).splitlines())
+    return first_paragraph(str(error))
 
 
 _QUICK = {
@@ -201,25 +250,34 @@ _QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
 }
-_EVENTS = """
+_EVENTS = """\
 {"ts": 1, "kind": "a"}
 {"ts": 2, "kind": "b"}
 {"ts": 3, "kind": "a"}
 """
+_MEASURE = "LAST(b.ts) AS b"
+_REPORT = "report this, with the output of this command"
+
+
+def _pattern() -> Pattern:
+    from asterism import Pattern
+
+    return Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
 
 
 def _find(events: DataFrame, checkpoint: str) -> None:
     """Match a pattern. With a single key group, Spark starts few tasks and processes."""
-    from asterism import CEP, KeyedStream, Pattern
+    from asterism import CEP, KeyedStream
 
-    pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
     times: list[int] = []
-    CEP.pattern(KeyedStream(events, time="ts"), pattern, key_groups=1).run(
+    CEP.pattern(KeyedStream(events, time="ts"), _pattern(), key_groups=1).run(
         {"matches": lambda matches, _: times.extend(row.b for row in matches.collect())},
-        select={"matches": ["LAST(b.ts) AS b"]},
+        select={"matches": [_MEASURE]},
         checkpoint=checkpoint,
     )
+    _expect_match(times)
+
+
+def _expect_match(times: list[int]) -> None:
     if times != [2]:
-        raise CheckFailedError(
-            f"the matches are {times} instead of [2]", "report this, with the output of this command"
-        )
+        raise CheckFailedError(f"the matches are {times} instead of [2]", _REPORT)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from asterism.arguments import shown
 from asterism.columns.event_files import check_names, path_of, read_events
 from asterism.columns.time import TIME_UNIT
-from asterism.embedded.lazy_events import LazyTable, lazy_source
+from asterism.embedded.lazy_events import LazyTable, lazy_source, unreadable
 from asterism.embedded.memory import memory_of_process
 from asterism.errors import ColumnTypeError, LimitExceededError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
@@ -110,8 +110,7 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     except LimitExceededError:
         raise
     except Exception as error:  # of the producer: of any class
-        reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
-        raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
+        raise unreadable(error) from error
     if type(events).__module__.startswith("pandas."):  # as Spark does
         index = (table.schema.pandas_metadata or {}).get("index_columns", [])
         table = table.select([name for name in table.column_names if name not in index])

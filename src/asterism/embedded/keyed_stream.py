@@ -16,7 +16,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parts_for_spark import PartForSpark
 from asterism.expressions.routines.user_functions import Purpose, checked, listed
-from asterism.expressions.types import name_of
+from asterism.expressions.types import name_of, spark_type
 from asterism.streams.data_streams import BroadcastStream, DataStream, Stream, StreamWithoutKey
 from asterism.streams.hosts import EMBEDDED
 from asterism.streams.key_expressions import key_parts
@@ -104,7 +104,10 @@ def _check_time(stream: Stream) -> None:
     kind = None if stream.time is None else stream.df.schema.field(stream.time).type
     is_integer = kind is not None and pa.types.is_int64(kind)
     if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-        raise no_time(str(stream.time), name_of(kind))
+        hint = (
+            'convert it: pl.col("ts").str.to_datetime() in Polars, pd.to_datetime(df["ts"]) in pandas, CAST in DuckDB'
+        )
+        raise no_time(str(stream.time), name_of(spark_type(kind, "UTC") or kind), hint)
     check_times(stream, is_integer=is_integer)
     check_partitions(stream, stream.df.column_names)
     for name in stream.watermark_by:

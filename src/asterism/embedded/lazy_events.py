@@ -388,8 +388,16 @@ def _errors() -> Iterator[None]:
     except AsterismError:
         raise
     except Exception as error:
-        reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
-        raise StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}") from error
+        raise unreadable(error) from error
+
+
+def unreadable(error: Exception) -> StreamDefinitionError:
+    """The error for events whose source has raised an error of any class."""
+    reason = "; ".join(str(error).partition(" Detail: Python exception")[0].split("\n"))[:300]
+    hint = (
+        "a column has a type that Arrow does not have: cast it, or leave it out" if "format string" in reason else None
+    )
+    return StreamDefinitionError("the events cannot be read", f"{type(error).__name__}: {reason}", hint)
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -113,7 +113,9 @@ class _DuckDBStatementRun(StatementRun):
                 unknown = line.partition('column "')[2].partition('"')[0]
                 self.statement.check_measure_of_rules(unknown, error)
             problem = str(error).partition("\n")[0].replace(internal(""), "")
-            raise StreamDefinitionError("the statement is refused by DuckDB", problem) from error
+            unknown = problem.partition("Table with name ")[2].partition(" ")[0]
+            hint = f'sql("...", {unknown}=table) gives it a table' if unknown.isidentifier() else None
+            raise StreamDefinitionError("the statement is refused by DuckDB", problem, hint) from error
 
     @staticmethod
     def table(rows: Any) -> pa.Table:

@@ -207,10 +207,10 @@ class LiveEngine:
         """
         names = [self._name_of(input)] if input is not None else self._timed()
         with self._call():
-            for name in names:
-                self._check_going(name)
             arrivals = [Arrival(name, None, self._inputs[name].micros(to)) for name in names]
-            return self._run(arrivals)
+            if self._record.over:
+                return dict(self._empty)
+            return self._run([arrival for arrival in arrivals if arrival.input not in self._record.ended])
 
     def advance_processing_time(self, to: datetime | None = None) -> Rows:
         """Advance processing time, which fires timers, and makes inputs idle. Every call does this; without events, call this
@@ -220,18 +220,23 @@ class LiveEngine:
         """
         expect(StreamDefinitionError, to, datetime | None, "a processing time must be a datetime")
         with self._call():
-            self._check_going(None)
+            if self._record.over:
+                return dict(self._empty)
             moment = None if to is None else (to if to.tzinfo is not None else to.replace(tzinfo=UTC))
             return self._run([], at=None if moment is None else micros(moment - EPOCH))
 
     def finish(self, input: str | None = None) -> Rows:
         """End one input, or the stream: every deadline and timer fires, no event waits any longer, and no state remains.
 
+        What has ended takes no more events. All other calls have no effect then, this one included: a program that was killed
+        after the end makes them when it is started again.
+
         :param input: an input; None: all of them, and the stream takes no more events
         """
         name = None if input is None else self._name_of(input)
         with self._call():
-            self._check_going(name)
+            if self._record.over or name in self._record.ended:
+                return dict(self._empty)
             if name is not None and len(self._inputs) > 1:
                 self._record = replace(self._record, ended=(*self._record.ended, name))
                 return self._run([Arrival(name, None, END_OF_TIME)])
@@ -465,7 +470,7 @@ class LiveEngine:
             )
         return input
 
-    def _check_going(self, name: str | None) -> None:
+    def _check_going(self, name: str) -> None:
         if self._record.over or name in self._record.ended:
             what = "the stream has ended" if self._record.over else f'the input "{name}" has ended'
             raise InvalidEventError(what, hint="open another folder for another stream")

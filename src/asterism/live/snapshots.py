@@ -118,9 +118,18 @@ class SnapshotFolder:
             raise StateError(f"the folder {self.path} cannot be used", str(error)) from error
         try:
             self._database = self._opened()
+            self._identity = self._identity_now()
         except BaseException:
             self._lease.release()
             raise
+
+    def _identity_now(self) -> tuple[int, int] | None:
+        """What identifies the file of the database; None: there is none."""
+        try:
+            status = (self.path / DATABASE).stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _opened(self) -> sqlite3.Connection:
         database: sqlite3.Connection | None = None
@@ -196,6 +205,12 @@ class SnapshotFolder:
 
     def _commit(self, changes: Changes, record: SnapshotRecord) -> None:
         self._lease.check()
+        if self._identity_now() != self._identity:  # SQLite goes on with a file that has no name any more
+            raise StateError(
+                f"the snapshot in {self.path} is gone",
+                "The folder was removed or replaced while the engine used it. The state in memory remains.",
+                "open another folder, and send the events from the beginning",
+            )
         values = []
         for number, value in changes.items():
             if value is not None:

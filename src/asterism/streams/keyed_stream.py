@@ -136,12 +136,12 @@ def no_key(name: str, kind: str, *, is_struct: bool) -> ColumnTypeError:
     )
 
 
-def no_time(name: str, kind: str) -> ColumnTypeError:
+def no_time(name: str, kind: str, hint: str = "CAST it, or build it with to_timestamp(...)") -> ColumnTypeError:
     """The error for an event-time column of an unsuitable type."""
     return ColumnTypeError(
         f'the event-time column "{name}" is of type {kind}',
         "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
-        "CAST it, or build it with to_timestamp(...)",
+        hint,
     )
 
 
