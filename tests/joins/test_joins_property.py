@@ -245,7 +245,7 @@ def test_the_state_does_not_grow(kind: JoinKind, most: int, how: str) -> None:
     case = Case(kind, how, False, ())
     operator = case.operator()
     harness = OperatorHarness(operator, keys=["key"])
-    for time in range(35):
+    for time in range(25):
         if time % 5 == 4:  # so that sessions end
             continue
         for side in ("left", "right"):

@@ -20,6 +20,7 @@ from asterism.errors import EvaluationFailedError, ExpressionError, InvalidEvent
 from asterism.expressions.types import name_of
 from asterism.testing import PatternHarness, RowPatternHarness
 from asterism.trace import What, trace
+from tests.kit import FACTOR
 
 FAILS = "fails"
 LONGEST, SHORTEST = 2**63 - 1, -(2**63)
@@ -231,12 +232,16 @@ def of_trace(condition: str) -> bool | str:
     return any(step.what is What.MATCHED for step in found.steps)
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_patterns_clauses_and_traces_agree_with_spark(condition: str) -> None:
+@pytest.mark.parametrize("number", range(len(CONDITIONS)), ids=[*CONDITIONS])
+def test_patterns_clauses_and_traces_agree_with_spark(number: int) -> None:
+    """A pattern with each condition, and a clause or a trace; ``make test-all`` has both."""
+    condition = [*CONDITIONS][number]
     expected = CONDITIONS[condition] or False
     assert of_pattern(condition) == expected
-    assert of_clause(condition) == expected
-    assert of_trace(condition) == expected
+    if FACTOR > 1 or number % 2:
+        assert of_clause(condition) == expected
+    if FACTOR > 1 or not number % 2:
+        assert of_trace(condition) == expected
 
 
 def test_spark_says_so(spark: SparkSession) -> None:

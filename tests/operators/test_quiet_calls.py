@@ -15,7 +15,7 @@ from asterism.operators.operator import Arrival, Now, Result
 from asterism.operators.state.state_store import StateStore
 from asterism.testing.operator_harness import OperatorHarness
 from tests.kit import small_pages
-from tests.savepoints.test_regrouping import CASES, feed, steps
+from tests.savepoints.test_regrouping import CASES, FEWER_CASES, feed, steps
 
 quick = KeyGroupOperator._moved
 
@@ -50,7 +50,7 @@ def state_of(harness: OperatorHarness) -> list[Any]:
     return [stores, list(harness.next_times), list(harness.next_processing_times)]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", FEWER_CASES)
 def test_quick_calls_are_as_others(case: str) -> None:
     with small_pages():
         expected, _ = run(case, 7, quickly=False)

@@ -25,7 +25,7 @@ LIMITS = LookupColumn("limits", ("customer",), ("user",), pa.schema([("customer"
 USERS, KINDS = ("ann", "bob"), "abcd"
 ANCHORS = (Rule("anchor", 1, ("d", "d"), by="item"), Rule("clause", 1, ("d", "d"), by="item", clause=True))
 """Rules by item. Without them, a rule may be the first to group by its key, see docs/rules.md."""
-SEEDS = examples(16, usual=40)
+SEEDS = examples(8, usual=40)
 
 
 def processor_of(rule: Rule) -> PatternProcessor:

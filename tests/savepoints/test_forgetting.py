@@ -30,7 +30,7 @@ from tests.kit import small_pages
 from tests.rules.driver import Driver, chain, processor
 from tests.savepoints.regrouping import regroup, rules_of
 from tests.savepoints.test_folders import folder_of
-from tests.savepoints.test_regrouping import CASES, SCHEMA, USERS, feed, steps
+from tests.savepoints.test_regrouping import CASES, FEWER_CASES, SCHEMA, USERS, feed, steps
 
 FORGOTTEN = "a customer whose name is nowhere else 7f3a"
 
@@ -46,7 +46,7 @@ def bytes_of(harness: OperatorHarness) -> bytes:
     return b"".join(value for store in harness.stores for value in [store.header or b"", *store.pages.values()])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", FEWER_CASES)
 def test_a_forgotten_key_leaves_nothing_and_changes_nothing_for_others(case: str) -> None:
     def run(forgotten: bool) -> tuple[Counter[str], bool]:
         harness = CASES[case](4)

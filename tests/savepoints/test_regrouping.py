@@ -39,7 +39,7 @@ from asterism.testing import (
 )
 from asterism.testing.operator_harness import OperatorHarness
 from tests.every_type import TYPES, value_and_null
-from tests.kit import small_pages
+from tests.kit import FACTOR, small_pages
 from tests.savepoints.regrouping import in_parquet, regroup
 
 SECOND = timedelta(seconds=1)
@@ -155,6 +155,21 @@ CASES: dict[str, Callable[[int], OperatorHarness]] = {
         Accounts(), {"orders": {"key": "user", "time": "ts"}, "limits": {}}, key_groups=groups
     ),
 }
+
+FEWER_CASES = [
+    name
+    for name in CASES
+    if FACTOR > 1
+    or name
+    not in {
+        "pattern, loop",
+        "pattern, absent",
+        "pattern, previous",
+        "sliding windows with elements",
+        "sessions with ids",
+    }
+]
+"""In ``make test``, one of each operator, and a window function."""
 
 
 def steps(seed: int) -> list[tuple[str, Any]]:
