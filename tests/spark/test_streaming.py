@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +20,7 @@ from asterism.spark.host.versions import PASSES_START
 from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,
-    BASE,
     FUNNEL,
-    SCHEMA,
     Collect,
     batch_matches,
     events,
@@ -140,24 +136,6 @@ def test_errors_are_raised_by_their_class(spark: SparkSession, tmp_path: Path) -
         assert isinstance(caught.value.__cause__, PySparkException), number
     with pytest.raises(PySparkException):
         found.matches.where("kind = 'view'").collect()
-
-
-def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tmp_path: Path) -> None:
-    """Where nobody takes late events, those that cannot matter are left out before the exchange."""
-    kinds, times = ["cart", "view", "cart", "view", "buy", "cart"], [0, 0, 0, 0, 1, 2]
-    columns = [range(6), ["u"] * 6, [BASE + second * 10**6 for second in times], kinds, [0.0] * 6]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-    write_files(table, tmp_path / "in", [])
-    pattern = Pattern.begin("a").where("kind = 'view'").followed_by_any("b").where("kind = 'buy'")
-    stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by=["id"])
-    found = [sorted(row.match_id for row in CEP.pattern(stream, pattern, **FEW).matches.collect())]
-    stream = replace(stream, df=stream_of(spark, tmp_path / "in").df)
-    for number, taken in enumerate([["matches"], ["late", "timed_out", "matches"]]):
-        sinks = {name: Collect() for name in taken}
-        CEP.pattern(stream, pattern, **FEW).run(sinks, checkpoint=str(tmp_path / f"checkpoint{number}"))
-        found.append(sorted(row["match_id"] for row in sinks["matches"].rows))
-    assert len(set(found[0])) == 2
-    assert found == [found[0]] * 3
 
 
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from asterism import CEP, Pattern, Semantics
+from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import NullEventTimeError, StreamDefinitionError, unwrapped
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.execution import Sink
@@ -20,6 +21,7 @@ from asterism.spark.host.versions import PASSES_START
 from tests.spark import test_streaming
 from tests.spark.streams import (
     ABSENCE,
+    BASE,
     FUNNEL,
     SCHEMA,
     STRICT,
@@ -230,3 +232,21 @@ def test_null_event_times_go_to_the_late_output(spark: SparkSession, tmp_path: P
     CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(sinks, checkpoint=str(tmp_path / "cp"))
     assert sorted(row["id"] for row in sinks["late"].rows) == sorted(timeless.column("id").to_pylist())
     assert ids(sinks["matches"].rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_ids_do_not_depend_on_the_outputs_that_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nobody takes late events, those that cannot matter are left out before the exchange."""
+    kinds, times = ["cart", "view", "cart", "view", "buy", "cart"], [0, 0, 0, 0, 1, 2]
+    columns = [range(6), ["u"] * 6, [BASE + second * 10**6 for second in times], kinds, [0.0] * 6]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    write_files(table, tmp_path / "in", [])
+    pattern = Pattern.begin("a").where("kind = 'view'").followed_by_any("b").where("kind = 'buy'")
+    stream = KeyedStream(spark.read.parquet(str(tmp_path / "in")), "user", "ts", order_by=["id"])
+    found = [sorted(row.match_id for row in CEP.pattern(stream, pattern, **FEW).matches.collect())]
+    stream = replace(stream, df=stream_of(spark, tmp_path / "in").df)
+    for number, taken in enumerate([["matches"], ["late", "timed_out", "matches"]]):
+        sinks = {name: Collect() for name in taken}
+        CEP.pattern(stream, pattern, **FEW).run(sinks, checkpoint=str(tmp_path / f"checkpoint{number}"))
+        found.append(sorted(row["match_id"] for row in sinks["matches"].rows))
+    assert len(set(found[0])) == 2
+    assert found == [found[0]] * 3

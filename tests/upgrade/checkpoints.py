@@ -79,11 +79,11 @@ def begin(spark: SparkSession, query: Query, folder: Path) -> None:
         query.run(spark, sinks(query, folder), drain=False)
 
 
-def go_on(spark: SparkSession, query: Query, folder: Path) -> None:
-    """The other files, and the drain."""
-    for number in range(FILES, FILES + MORE, 2):  # with one set of rules each
+def go_on(spark: SparkSession, query: Query, folder: Path, more: int = MORE) -> None:
+    """So many other files, and the drain."""
+    for number in range(FILES, FILES + more, 2):  # with one set of rules each
         feed(query, number, number + 2)
-        query.run(spark, sinks(query, folder), drain=number == FILES + MORE - 2)
+        query.run(spark, sinks(query, folder), drain=number == FILES + more - 2)
 
 
 def store(query: Query, path: Path) -> None:

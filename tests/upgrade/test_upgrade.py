@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.nemesis.queries import QUERIES, text
 from tests.nemesis.replay import Replay, history, keep_operator, kept_operator, written
-from tests.upgrade.checkpoints import FILES, archive_of, as_rules_were_stored, go_on, query_of, releases, restore
+from tests.upgrade.checkpoints import FILES, MORE, archive_of, as_rules_were_stored, go_on, query_of, releases, restore
 
 pytestmark = pytest.mark.spark
 
@@ -20,10 +20,11 @@ FAST = ("0.1.0", "rules")
 
 
 def test_checkpoint_of_an_earlier_release(spark: SparkSession, tmp_path: Path) -> None:
-    check_upgrade(spark, tmp_path, *FAST)
+    """In one run; ``test_upgrade_slow.py`` has two."""
+    check_upgrade(spark, tmp_path, *FAST, more=2)
 
 
-def check_upgrade(spark: SparkSession, tmp_path: Path, release: str, kind: str) -> None:
+def check_upgrade(spark: SparkSession, tmp_path: Path, release: str, kind: str, more: int = MORE) -> None:
     """What comes after the checkpoint is what the code of today makes of all events, from the first one on.
 
     Of events that wait in a checkpoint until 0.2.0-alpha, only those are there that the rules of that time needed.
@@ -33,7 +34,7 @@ def check_upgrade(spark: SparkSession, tmp_path: Path, release: str, kind: str) 
     stored = len(list((query.checkpoint / "commits").glob("[0-9]*")))
     assert stored >= FILES
     with keep_operator(tmp_path):
-        go_on(spark, query, tmp_path)
+        go_on(spark, query, tmp_path, more)
     replay = Replay(kept_operator(tmp_path), query)
     rows = dict.fromkeys(query.outputs, 0)
     for batch in history(query):

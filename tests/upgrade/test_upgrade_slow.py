@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.upgrade.checkpoints import releases
-from tests.upgrade.test_upgrade import FAST, check_upgrade
+from tests.upgrade.test_upgrade import check_upgrade
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("release", "kind"), [stored for stored in releases() if stored != FAST])
+@pytest.mark.parametrize(("release", "kind"), list(releases()))
 def test_checkpoint_of_an_earlier_release(spark: SparkSession, tmp_path: Path, release: str, kind: str) -> None:
     check_upgrade(spark, tmp_path, release, kind)
