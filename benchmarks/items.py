@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from benchmarks import flink, live, tables
+from benchmarks import flink, live, live_processes, tables
 from benchmarks.joins import JOINS
 from benchmarks.multi_joins import CHAIN, MULTI
 from benchmarks.results import Result
@@ -237,10 +237,16 @@ def _tables(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "times Flink", records.median(f"{name} {flink.BATCH}", "seconds"), ours, target=8)
 
 
+IN_PROCESSES = "W1 in processes"
+
+
 def _live_steps(size: str) -> list[Step]:
-    """One that does not depend on the data."""
+    """All but the last two do not depend on the data."""
     cases = ("latency", "rules", "throughput", "cold")
-    return [Step(case, "benchmarks.live", ("--cases", case), limit=900) for case in cases]
+    steps = [Step(case, "benchmarks.live", ("--cases", case), limit=900) for case in cases]
+    modes = f"{live_processes.PROCESSES},{live_processes.THREADS}"
+    in_processes = Step(IN_PROCESSES, "benchmarks.live_processes", ("--size", size, "--modes", modes))
+    return [*steps, in_processes, _flink(size, "W1", flink.STREAM)]
 
 
 def _live(records: Records, found: Found, size: str) -> None:
@@ -255,6 +261,18 @@ def _live(records: Records, found: Found, size: str) -> None:
     for batch in live.EVENTS_BY_BATCH:
         rate = records.median("throughput", "events_per_second", batch=batch)
         found.value(f"batches of {batch:,}, one pattern", "thousand events/s, one thread", rate, "k", per=1000)
+    one, two, in_threads = (
+        records.median(IN_PROCESSES, "events_per_s", mode=mode, engines=engines)
+        for mode, engines in ((live_processes.PROCESSES, 1), (live_processes.PROCESSES, 2), (live_processes.THREADS, 2))
+    )
+    case = f"W1, batches of {live_processes.BATCH:,}"
+    found.value(case, "thousand events/s, one thread", one, "k", per=1000)
+    found.value(case, "two processes", two, "k", per=1000)
+    found.ratio(case, "times one process", two, one)
+    found.ratio(case, "two threads over one", in_threads, one)
+    by_flink = records.median(f"W1 {flink.STREAM}", "events_per_s")
+    found.value(case, "Flink", by_flink, "k", per=1000)
+    found.ratio(case, "times Flink, two processes", two, by_flink, target=5)
     ours, by_duckdb = (
         records.median("cold", "seconds", case=case) for case in (live.COLD_START, live.COLD_START_OF_DUCKDB)
     )

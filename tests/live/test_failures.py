@@ -31,8 +31,9 @@ from asterism.errors import (
     StateError,
     StreamDefinitionError,
 )
+from asterism.live import snapshots
 from asterism.live.engine import LiveEngine
-from asterism.live.snapshots import DATABASE, read_snapshot
+from asterism.live.snapshots import DATABASE, SnapshotFolder, SnapshotRecord, read_snapshot
 from asterism.sinks import FileSink, KafkaSink, SqlSink
 from tests.live.driver import in_order, killed
 
@@ -367,6 +368,35 @@ def test_a_folder_that_is_removed(tmp_path: Path) -> None:
     assert engine.process(event(2), watermark=2000)["matches"].num_rows == 1
     with pytest.raises(StateError, match="is gone"):
         engine.close()
+
+
+def test_a_snapshot_gives_way_to_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not for long: some engines are called all the time."""
+    encoded: list[bool] = []
+
+    class Kept:
+        def __len__(self) -> int:
+            return 1
+
+        def to_bytes(self) -> bytes:
+            encoded.append(folder.is_called)
+            return b"page"
+
+    folder = SnapshotFolder(tmp_path)
+    folder.is_called = True
+    folder.write({0: Kept()}, SnapshotRecord(), lambda: None, pytest.fail)
+    threading.Event().wait(0.05)
+    assert folder.is_writing
+    assert encoded == []
+    folder.wait()
+    assert encoded == [False]
+    monkeypatch.setattr(snapshots, "_PATIENCE", 0.01)
+    folder.is_called = True
+    folder.write({1: Kept()}, SnapshotRecord(), lambda: None, pytest.fail)
+    while folder.is_writing:
+        threading.Event().wait(0.01)
+    assert encoded == [False, True]
+    folder.close()
 
 
 def test_the_end_of_a_stream(tmp_path: Path) -> None:

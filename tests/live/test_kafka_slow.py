@@ -1,4 +1,4 @@
-"""The consumer of Kafka of the examples, killed between two snapshots."""
+"""The consumers of Kafka of the examples, each with a part of the partitions, killed between two snapshots."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from tests.servers.kafka import Broker
 USERS = 20
 
 
-def test_a_consumer_that_is_killed(broker: Broker, tmp_path: Path) -> None:
+def test_consumers_that_are_killed(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("live-logins", partitions=2)
     broker.create_topic("live-attacks", partitions=1)
-    command = [
-        sys.executable, "-m", "examples.live_kafka", broker.address, "live-logins", "live-attacks",
-        "--folder", str(tmp_path / "state"),
+    commands = [
+        [
+            sys.executable, "-m", "examples.live_kafka", broker.address, "live-logins", "live-attacks",
+            "--part", f"{part}/2", "--folder", str(tmp_path / f"state {part}"),
+        ]
+        for part in (1, 2)
     ]  # fmt: skip
 
     def send(first: int, last: int) -> None:
@@ -37,16 +40,17 @@ def test_a_consumer_that_is_killed(broker: Broker, tmp_path: Path) -> None:
         return [(row["user"], row["at"], row["failures"], row["match_id"]) for row in rows]
 
     def running_until(count: int) -> None:
-        process = subprocess.Popen(command, cwd=ROOT)
+        processes = [subprocess.Popen(command, cwd=ROOT) for command in commands]
         end = time.monotonic() + 90
         try:
             while len({(user, at) for user, at, *_ in attacks()}) < count:
-                assert process.poll() is None
+                assert [process.poll() for process in processes] == [None, None]
                 assert time.monotonic() < end
                 time.sleep(0.2)
         finally:
-            process.kill()
-            process.wait()
+            for process in processes:
+                process.kill()
+                process.wait()
 
     send(0, 30)
     running_until(5 * USERS)  # the last attack waits for later events

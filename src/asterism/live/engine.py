@@ -304,6 +304,8 @@ class LiveEngine:
             self._caller, began = threading.get_ident(), time.perf_counter()
             has_begun = self._is_written = False
             try:
+                if self._folder is not None:
+                    self._folder.is_called = True
                 self._begin()
                 self._before = _Before(self._record, self._gauges, self._histograms, self._begun)
                 has_begun = True
@@ -328,6 +330,8 @@ class LiveEngine:
                             self._accept()
                         self._close()
                 finally:
+                    if self._folder is not None:
+                        self._folder.is_called = False
                     self._caller = 0
 
     def _begin(self) -> None:

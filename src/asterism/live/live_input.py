@@ -50,6 +50,7 @@ class LiveInput:
         hashed = hashed.append_column(KEY_HASH, pa.array(self._hashes(operator, events)))
         prepared = operator.prepare(name, hashed)
         latest = operator.latest(name, hashed, prepared)
+        prepared = operator.relevant(name, prepared)
         if KEY_HASH in prepared.column_names:
             prepared = prepared.drop_columns([KEY_HASH])
         arrivals = [Arrival(name, prepared.combine_chunks())] if prepared.num_rows else []

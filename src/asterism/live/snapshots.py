@@ -32,7 +32,9 @@ LEASE = "lease"
 FORMAT = 2
 """The format of a snapshot: since 2, there are checksums."""
 _PAUSE = 1e-4
-"""Seconds after each page that is encoded, in which a call goes on: Python runs one thread at a time."""
+"""Seconds after each page that is encoded, in which a call begins or goes on: Python runs one thread at a time."""
+_PATIENCE = 0.5
+"""Seconds for which the pages of a snapshot wait in all until no call is running."""
 _SCHEMA = """
 CREATE TABLE pages (number INTEGER PRIMARY KEY, value BLOB NOT NULL, crc32 INTEGER);
 CREATE TABLE snapshot (id INTEGER PRIMARY KEY CHECK (id = 0), content TEXT NOT NULL, crc32 INTEGER);
@@ -110,6 +112,8 @@ class SnapshotFolder:
         self._lease = Lease(str(self.path / LEASE), f"the folder {self.path}")
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="asterism snapshot")
         self._pending: Future[None] | None = None
+        self.is_called = False
+        """Whether the engine is called: pages are encoded between calls, as long as there is patience."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             _check_content(self.path)
@@ -200,6 +204,7 @@ class SnapshotFolder:
 
     def wait(self) -> None:
         """Wait until the snapshot that is being written is complete, or has failed."""
+        self.is_called = False
         if self._pending is not None:
             self._pending.result()
 
@@ -211,9 +216,11 @@ class SnapshotFolder:
                 "The folder was removed or replaced while the engine used it. The state in memory remains.",
                 "open another folder, and send the events from the beginning",
             )
-        values = []
+        values, patient_until = [], time.monotonic() + _PATIENCE
         for number, value in changes.items():
             if value is not None:
+                while self.is_called and time.monotonic() < patient_until:
+                    time.sleep(10 * _PAUSE)
                 content = encoded(value)
                 values.append((number, content, zlib.crc32(content)))
                 time.sleep(_PAUSE)
@@ -234,6 +241,7 @@ class SnapshotFolder:
 
     def close(self) -> None:
         """Wait for the last snapshot, and leave the folder to other processes."""
+        self.is_called = False
         self._writer.shutdown()
         with suppress(sqlite3.Error):  # everything is committed
             self._database.close()

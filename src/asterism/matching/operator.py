@@ -284,6 +284,12 @@ class CepOperator(KeyGroupOperator):
         columns += [full.column(column) for column, *_ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
+    def relevant(self, name: str, prepared: pa.Table) -> pa.Table:
+        if self.wants_late or not self.pattern.relevant_only:
+            return prepared
+        seen = self.pattern.sees(prepared)
+        return prepared if seen.all() else prepared.filter(pa.array(seen))
+
     # ------------------------------------------------------------------ with state
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:

@@ -168,6 +168,10 @@ class Operator(Protocol):
         """The latest event time of a batch and its prepared events, which advances the watermark; or NO_TIME."""
         return NO_TIME
 
+    def relevant(self, name: str, prepared: pa.Table) -> pa.Table:
+        """The prepared events that can matter. The times of the others have advanced the watermark, and that is all they do."""
+        return prepared
+
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         """Process the arrivals of one key group at time *now*. The results need not fit into memory at once.
 
