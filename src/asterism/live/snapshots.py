@@ -285,7 +285,8 @@ def _create(path: Path) -> None:
 
 def _connected(path: Path, mode: str, **options: Any) -> sqlite3.Connection:
     """:param mode: rw, ro; a database is never created"""
-    return sqlite3.connect(f"{(path / DATABASE).as_uri()}?mode={mode}", uri=True, **options)
+    database: sqlite3.Connection = sqlite3.connect(f"{(path / DATABASE).as_uri()}?mode={mode}", uri=True, **options)
+    return database
 
 
 _Content = tuple[SnapshotRecord | None, dict[int, bytes]]

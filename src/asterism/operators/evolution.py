@@ -73,9 +73,9 @@ def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
         was, text = before.get(name, "none"), now.get(name, "none")
         if was != text:
             is_hash = was.startswith("#") or text.startswith("#")
-            detail = None if is_hash else f"Was: {was}\nIs:  {text}"
+            texts = None if is_hash else f"Was: {was}\nIs:  {text}"
             of_spark = f"{_SAVEPOINT}; or {_EMPTIED}" if name in CHANGES_OF_SAVEPOINTS else _EMPTIED
-            raise mismatch(f"{name} changed", detail, of_spark=of_spark)
+            raise mismatch(f"{name} changed", texts, of_spark=of_spark)
     if list(map(_key_type, old.keys.types)) != list(map(_key_type, new.keys.types)):
         of_spark = _EMPTIED
         if list(map(small_type, old.keys.types)) == list(map(small_type, new.keys.types)):
