@@ -1,4 +1,7 @@
-"""An input of a live engine: batches of a user become prepared events and watermarks, as in the tasks of Spark."""
+"""An input of a live engine: batches of a user become prepared events and watermarks, as in the tasks of Spark.
+
+See docs/decisions/0185.
+"""
 
 from __future__ import annotations
 

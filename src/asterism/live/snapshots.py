@@ -3,7 +3,7 @@
 Only the pages that have changed are written. A snapshot is written by a thread of its own while the engine goes on. The lease in
 the folder keeps other processes away.
 
-See docs/decisions/0136.
+See docs/decisions/0136 and 0169.
 """
 
 from __future__ import annotations
