@@ -56,6 +56,7 @@ def test_a_run_that_failed_anywhere_can_be_repeated(
     """Here where the input ends. The query that reads the data ends its input, so that each run is one query."""
     check_repeated_run(spark, tmp_path, END)
     assert len(started) == (2 if PASSES_START else 3)
+    assert all("match_id" in writer._df.columns for writer in started)  # the only sink needs no plan of its own
 
 
 def check_repeated_run(spark: SparkSession, tmp_path: Path, failing: int) -> None:

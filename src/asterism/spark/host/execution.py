@@ -136,16 +136,17 @@ class OperatorOutputs:
             return after[output].of(written) if output in after else written
 
         sinks = {output: sink_of_output(sink, output) for output, sink in sinks.items()}
-        write = _writing([(sink, partial(rows_of, output)) for output, sink in sinks.items()])
+        destinations = [(sink, partial(rows_of, output)) for output, sink in sinks.items()]
         for output, sink in sinks.items():
             check_columns_of_sink(sink, [*after[output].columns] if output in after else schemas[output].names)
         inputs = {name: stream.df for name, stream in self._connected().items()}
         if not any(df.isStreaming for df in inputs.values()):
             options.check_of_table()
-            write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
+            use = Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)
+            _writing(destinations)(results(use), 0)
             return None
         check_checkpoint(options.checkpoint)
-        return _Queries(results, write, options, inputs, operator, operator.processing_time, started).run()
+        return _Queries(results, destinations, options, inputs, operator, operator.processing_time, started).run()
 
 
 def _parts_of(operator: KeyGroupOperator, projections: Iterable[OuterProjection]) -> list[str]:
@@ -173,26 +174,36 @@ def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> Stre
     """
     for sink in sinks:
         check_columns_of_sink(sink, df.columns)
-    write = _writing([(sink, lambda rows: rows) for sink in sinks])
+    destinations = [(sink, _unchanged) for sink in sinks]
     check_checkpoint(options.checkpoint)
     traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
     options = replace(options, key_groups=traits.key_groups)
-    return _Queries(lambda _: df, write, options, {EVENTS: df}, None, traits.timers, None).run()
+    return _Queries(lambda _: df, destinations, options, {EVENTS: df}, None, traits.timers, None).run()
 
 
-def _writing(sinks: Sequence[tuple[Sink, Callable[[DataFrame], DataFrame]]]) -> Sink:
-    """A sink that passes the rows of a micro-batch to several sinks, each with what a function makes of them."""
+Destination = tuple[Sink, Callable[[DataFrame], DataFrame]]
+"""A sink, and the function that makes its rows of the results of an operator."""
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def _writing(destinations: Sequence[Destination]) -> Sink:
+    """A sink that passes the results of a micro-batch to its *destinations*."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        if len(sinks) > 1:  # with a single sink, nothing is computed twice
-            rows.persist()
+        for sink, rows_of_sink in destinations:
+            sink(rows_of_sink(rows), batch_id)
+
+    def write_to_several(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()  # otherwise they would be computed for each sink
         try:
-            for sink, rows_of_sink in sinks:
-                sink(rows_of_sink(rows), batch_id)
+            write(rows, batch_id)
         finally:
             rows.unpersist()
 
-    return write
+    return write if len(destinations) == 1 else write_to_several
 
 
 @contextmanager
@@ -212,13 +223,14 @@ def _stopped_if_interrupted(query: StreamingQuery) -> Iterator[None]:
 class _Queries:
     """The queries of a run: it may need several, one after the other, on its checkpoint.
 
+    :param results: makes RESULTS, or, if *operator* is None, the rows of the sinks
     :param inputs: the DataFrames by input
     :param operator: the last operator; None: all operators are in *inputs*
     :param timers: whether an operator has timers in processing time
     """
 
     results: Callable[[Use], DataFrame]
-    write: Sink
+    destinations: Sequence[Destination]
     options: RunOptions
     inputs: Mapping[str, DataFrame]
     operator: KeyGroupOperator | None
@@ -263,7 +275,7 @@ class _Queries:
             if history.pages is not None:
                 stored.prepare_from_savepoint(key_groups, history)
             else:
-                stored.prepare(key_groups, history, lambda: self.results(use), self.write)
+                stored.prepare(key_groups, history, lambda: self.results(use), _writing(self.destinations))
         return replace(self, options=replace(self.options, key_groups=key_groups))
 
     @property
@@ -290,7 +302,7 @@ class _Queries:
             self.options.history.begin()
         use = Use(drain=False, key_groups=key_groups, seam=self.seam, reads_history=True)
         time_mode = PROCESSING_TIME if self.timers else NO_TIME
-        self.write(results_of(into(self.results(use), key_groups, time_mode)), 0)
+        _writing(self.destinations)(results_of(into(self.results(use), key_groups, time_mode)), 0)
 
     def _run(self) -> StreamingQuery | None:
         options = self.options
@@ -378,9 +390,13 @@ class _Queries:
 
     def _start(self, use: Use, trigger: Mapping[str, Any], batches: int) -> StreamingQuery:
         """:param batches: how many micro-batches the sinks have seen before the first of the checkpoint"""
-        sink = self.write
+        rows, sink = self.results(use), _writing(self.destinations)
+        if len(self.destinations) == 1:
+            # In the plan of the query, Spark analyzes this once, and not in each micro-batch. See docs/decisions/0186.
+            sink, rows_of_sink = self.destinations[0]
+            rows = rows_of_sink(rows)
         write = sink if not batches else lambda rows, batch_id: sink(rows, batches + batch_id)
-        writer = writer_of(self.results(use)).foreachBatch(checked(write, self.options.checkpoint))
+        writer = writer_of(rows).foreachBatch(checked(write, self.options.checkpoint))
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
         if self.options.name is not None:
             writer = writer.queryName(self.options.name)

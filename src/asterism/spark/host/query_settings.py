@@ -46,8 +46,8 @@ from asterism.spark.session.settings import (
     tasks_of_session,
 )
 
-_SECONDS = 0.005
-"""Between two checks of a query."""
+_SECONDS = 0.02
+"""Between two checks of a query, which are some calls of the JVM that is preparing the query."""
 _STARTS = 3
 """How often a query is started at most."""
 _NOT_CONNECTED = "Python worker failed to connect back"

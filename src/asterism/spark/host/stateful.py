@@ -373,8 +373,8 @@ def processing_time_column() -> Column:
     """
     # A literal would make the code that Spark generates for a micro-batch different from that of all others, so that each
     # compiles its own. Spark generates no code for the argument of this function.
-    now = F.array(F.current_timestamp())
-    return F.get(F.zip_with(now, now, lambda time, _: F.unix_millis(time)), F.lit(0))
+    now = "array(current_timestamp())"
+    return F.expr(f"get(zip_with({now}, {now}, (time, _) -> unix_millis(time)), 0)")
 
 
 def stateful(
@@ -435,7 +435,7 @@ def stateful(
             initialState=None if initial is None else initial.groupBy("key_group"),
         )
     )
-    columns = [F.max(F.col("metrics")[WATERMARK]).alias("micros")]  # the same in all key groups that were called
+    columns = [F.expr(f"max(metrics['{WATERMARK}']) AS micros")]  # the same in all key groups that were called
     if any(spec.watermark_by for spec in operator.inputs.values()):
         behind = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(BEHIND)))
         columns.append(F.max_by(F.to_json(behind), F.col("metrics")[WATERMARK]).alias("behind"))
@@ -532,17 +532,22 @@ def _registered(spark: SparkSession, source: type[DataSource], use: Use | None =
 def _count(name: str) -> Column:
     """A count as a column of the observation. A family of counts (``name/*``) is JSON, with one object per key group."""
     if not name.endswith("/*"):
-        return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
+        return F.expr(f"{_sum(name)} AS {quoted_name(name)}")
     family = name.removesuffix("*")
     family_counts = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
     return F.to_json(F.collect_list(F.when(F.size(family_counts) > 0, family_counts))).alias(name.removesuffix("/*"))
+
+
+def _sum(name: str) -> str:
+    """The sum of a count, in SQL. It takes a tenth of the calls of the JVM that functions and methods of columns take."""
+    return f"coalesce(sum(metrics['{name}']), 0)"
 
 
 def _histogram(name: str, bounds: Sequence[float]) -> Column:
     """A histogram as a column of the observation, with the fields of HistogramStatistics."""
 
     def count(bucket: int) -> Column:
-        return F.coalesce(F.sum(F.col("metrics")[count_name(name, bucket)]), F.lit(0))
+        return F.expr(_sum(count_name(name, bucket)))
 
     values = {what: F.col("gauges")[value_name(name, what)] for what in (SUM, LEAST, GREATEST)}
     buckets = [F.struct(F.lit(bound).alias("le"), count(bucket).alias("count")) for bucket, bound in enumerate(bounds)]
@@ -566,7 +571,7 @@ def unpacked(results: DataFrame, output: str, schema: pa.Schema, *, watched: boo
         results = results.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds")
         # Spark would move a filter below the watermark, where the rows with watermarks would be missing.
         return results.select("output", "chunk").mapInArrow(task(unpack(schema, output)), struct)
-    return results.where(F.col("output") == output).select("chunk").mapInArrow(task(unpack(schema)), struct)
+    return results.where(f"output = '{output}'").select("chunk").mapInArrow(task(unpack(schema)), struct)
 
 
 def output_of(

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from asterism.errors import CheckpointInUseError, StateError
+from asterism.files.file_systems import is_path
 from asterism.files.lease import EXPIRY, Lease
 from asterism.spark.session.settings import hadoop_settings
 from asterism.text.printable import one_line
@@ -162,7 +163,8 @@ def _started(checkpoint: str) -> _Held | None:
 
 def _acquired(spark: SparkSession, checkpoint: str, seconds: float, what: str) -> _Held | None:
     """A new lease, for a query that starts; None: the folder cannot be used."""
-    lease = _new_lease(checkpoint, seconds, hadoop_settings(spark), what)
+    # A path is of Python. To read the settings takes a call of the JVM for each of them.
+    lease = _new_lease(checkpoint, seconds, {} if is_path(checkpoint) else hadoop_settings(spark), what)
     if lease is None:
         return None
     with _lock:
