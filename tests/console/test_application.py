@@ -690,8 +690,13 @@ def test_the_versions_that_a_query_has_used_are_read_once_until_the_next_status(
     status = WatchedStatus(status_in(tmp_path / "checkpoint"))
     store = FolderStore(str(tmp_path / "checkpoint" / "pattern_processors"))
     store.write_used_versions(UsedVersions().with_([PatternProcessor.from_dict(rule())]), None)
-    read, reads = FolderStore.used_versions, []
-    monkeypatch.setattr(FolderStore, "used_versions", lambda store: reads.append(1) or read(store))
+    read, reads = FolderStore.used_versions, list[FolderStore]()
+
+    def noted(store: FolderStore) -> tuple[UsedVersions, bool]:
+        reads.append(store)
+        return read(store)
+
+    monkeypatch.setattr(FolderStore, "used_versions", noted)
     other = PatternProcessor.from_dict(rule(sql="PATTERN (A) DEFINE A AS kind = 'c'"))
     assert [status.free_version(other) for _ in range(2)] == [2, 2]
     assert len(reads) == 1

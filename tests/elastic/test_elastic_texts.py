@@ -10,6 +10,7 @@ import pytest
 
 from asterism import PatternProcessor, eql
 from asterism.elastic import checking
+from asterism.elastic.conditions import ConditionWriter
 from asterism.rules.checking.validation import checked_processors
 from tests.kit import Golden
 
@@ -146,7 +147,12 @@ def test_the_place_of_an_error_is_found_with_few_checks(monkeypatch: pytest.Monk
     """Also in a condition with hundreds of parts, and values in a list are no parts."""
     checked: list[str] = []
     type_of = checking._type_of
-    monkeypatch.setattr(checking, "_type_of", lambda sql, writer: checked.append(sql) or type_of(sql, writer))
+
+    def noted(sql: str, writer: ConditionWriter) -> pa.DataType:
+        checked.append(sql)
+        return type_of(sql, writer)
+
+    monkeypatch.setattr(checking, "_type_of", noted)
     values = ", ".join(f'"v{number}"' for number in range(300))
     for wrong, place in ((f"pid in ({values})", "in"), ("kind", "kind")):
         parts = [f'kind == "{number}"' for number in range(200)]

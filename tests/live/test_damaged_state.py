@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from asterism.live.snapshots import DATABASE, SnapshotRecord, read_snapshot
 from asterism.live.takeover import create_live_savepoint
 from tests.kit import examples
 from tests.live.test_failures import event, opened
+
+Use = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,8 @@ def test_it_is_an_error_or_the_whole_state(seed: int, whole: bytes, tmp_path: Pa
     if found is not None:
         assert found == read_snapshot(tmp_path / "whole")
         return
-    for use in (opened, lambda folder: create_live_savepoint(folder, tmp_path / "savepoint")):
+    uses: list[Use] = [opened, lambda folder: create_live_savepoint(folder, tmp_path / "savepoint")]
+    for use in uses:
         with pytest.raises(StateError, match="is damaged") as raised:
             use(tmp_path)
         assert raised.value.hint == "restore the folder; or open another one, and send the events from the beginning"
@@ -66,9 +70,10 @@ def test_a_database_that_was_emptied(tmp_path: Path) -> None:
     """The file of a new folder has tables from its first moment, so one without them is damaged, and is left as it is."""
     opened(tmp_path).close()
     opened(tmp_path).close()
+    uses: list[Use] = [opened, read_snapshot]
     for content in (b"", b"no database" * 100):
         (tmp_path / DATABASE).write_bytes(content)
-        for use in (opened, read_snapshot):
+        for use in uses:
             with pytest.raises(StateError, match="is damaged"):
                 use(tmp_path)
         assert (tmp_path / DATABASE).read_bytes() == content

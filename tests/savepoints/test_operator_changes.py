@@ -216,7 +216,7 @@ def test_a_time_to_live_is_switched_off_by_a_changed_savepoint_alone() -> None:
         CheckpointMismatchError, match='the state "last" of Digits has no time to live any more'
     ) as error:
         run.feed(orders(11), "orders").feed_watermark(40_000_000, "orders")
-    assert error.value.hint == "continue with a changed savepoint, see change_checkpoint"
+    assert error.value.hint == "undo this change; or continue with a changed savepoint, see change_checkpoint"
 
 
 class Grown(StreamOperator):

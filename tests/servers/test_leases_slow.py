@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -70,7 +70,8 @@ class Claimant:
 
 @pytest.fixture(params=["hdfs", "s3"])
 def store(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    with running_or_skipped({"hdfs": Hdfs, "s3": S3}[request.param]) as server:
+    kinds: dict[str, Callable[[], Hdfs | S3]] = {"hdfs": Hdfs, "s3": S3}
+    with running_or_skipped(kinds[request.param]) as server:
         if isinstance(server, S3):
             server.weather = Weather(seconds=0.01, broken=10)
             yield f"s3a://{BUCKET}", server.hadoop
