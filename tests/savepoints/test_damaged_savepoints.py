@@ -91,15 +91,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def errors_of(savepoint: Path, place: Path) -> list[StateError]:
     """Of all that reads a savepoint without Spark, or before Spark does."""
     errors = []
+    is_restored = False
     for read in (
         lambda: StoredSavepoint.of(folder_of(savepoint)),
         lambda: restore_live_savepoint(savepoint, place),
     ):
         try:
             read()
+            is_restored = True
         except StateError as error:
+            is_restored = False
             errors.append(error)
-    assert not is_live_folder(place)
+    assert is_live_folder(place) == is_restored
     return errors
 
 
