@@ -222,7 +222,7 @@ class SnapshotFolder:
                 while self.is_called and time.monotonic() < patient_until:
                     time.sleep(10 * _PAUSE)
                 content = encoded(value)
-                values.append((number, content, zlib.crc32(content)))
+                values.append((number, content, _sum_of(content, number)))
                 time.sleep(_PAUSE)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
@@ -232,7 +232,7 @@ class SnapshotFolder:
                 "DELETE FROM pages WHERE number = ?", [(number,) for number, value in changes.items() if value is None]
             )
             text = record.to_json()
-            database.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", [text, zlib.crc32(text.encode())])
+            database.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", [text, _sum_of(text.encode())])
             database.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # SQLite has rolled back itself
@@ -298,7 +298,7 @@ def _content_of(database: sqlite3.Connection, path: Path) -> _Content:
         snapshots = database.execute("SELECT * FROM snapshot").fetchall()
         pages = {}
         for number, value, *sums in database.execute("SELECT * FROM pages"):
-            _check_sum(f"page {number}", value, sums)
+            _check_sum(f"page {number}", value, sums, number)
             pages[number] = value
         database.execute("ROLLBACK")
         record = None
@@ -313,9 +313,14 @@ def _content_of(database: sqlite3.Connection, path: Path) -> _Content:
         raise _unreadable(path, error) from error
 
 
-def _check_sum(name: str, value: bytes, sums: list[int | None]) -> None:
+def _sum_of(value: bytes, number: int = 0) -> int:
+    """:param number: that of a page, which the checksum is of, too"""
+    return zlib.crc32(value, number & 0xFFFFFFFF)
+
+
+def _check_sum(name: str, value: bytes, sums: list[int | None], number: int = 0) -> None:
     """:param sums: the CRC-32; None, or none: format 1 has written the value"""
-    if any(expected is not None and expected != zlib.crc32(value) for expected in sums):
+    if any(expected is not None and expected != _sum_of(value, number) for expected in sums):
         raise ValueError(f"{name} was changed")
 
 
