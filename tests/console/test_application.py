@@ -33,7 +33,6 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import RuleState, Status
 from asterism.rules.sets.history import HistoryEntry, changes
 from asterism.rules.sets.set_store import FolderStore
-from asterism.rules.sets.used_versions import UsedVersions
 from asterism.text.strict_yaml import read_yaml, written_yaml
 from tests.console.kit import (
     EVENTS,
@@ -682,27 +681,6 @@ def test_an_earlier_version_comes_from_the_history_of_a_query(rules: Path, tmp_p
     client.good("POST", "/api/rollback", {"id": "pair", "version": 0, "tag": tag})
     assert without_notes(client.good("GET", "/processors/pair")) == rule(version=0, suppress={"for": "2 hours"})
     assert client.ask("POST", "/api/rollback", {"id": "pair", "version": 1, "tag": tag})[0] == 412
-
-
-def test_the_versions_that_a_query_has_used_are_read_once_until_the_next_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status = WatchedStatus(status_in(tmp_path / "checkpoint"))
-    store = FolderStore(str(tmp_path / "checkpoint" / "pattern_processors"))
-    store.write_used_versions(UsedVersions().with_([PatternProcessor.from_dict(rule())]), None)
-    read, reads = FolderStore.used_versions, list[FolderStore]()
-
-    def noted(store: FolderStore) -> tuple[UsedVersions, bool]:
-        reads.append(store)
-        return read(store)
-
-    monkeypatch.setattr(FolderStore, "used_versions", noted)
-    other = PatternProcessor.from_dict(rule(sql="PATTERN (A) DEFINE A AS kind = 'c'"))
-    assert [status.free_version(other) for _ in range(2)] == [2, 2]
-    assert len(reads) == 1
-    store.write_used_versions(UsedVersions().with_([PatternProcessor.from_dict(rule(version=2))]), None)
-    status.look()
-    assert (status.free_version(other), len(reads)) == (1, 2)
 
 
 def test_the_status_of_a_query_is_shown_over_time(rules: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.sets.discovery_status import Status, now_text
 from asterism.rules.sets.history import HistoryEntry
 from asterism.rules.sets.set_store import history_of, store_at
-from asterism.rules.sets.used_versions import UsedVersions
 
 INTERVAL = 5.0
 """Seconds between two reads of the status."""
@@ -104,8 +103,6 @@ class WatchedStatus:
         """Times, and the matches of each rule until then."""
         self._by_hour = MatchesByHour()
         self._earlier: dict[str, int] = {}
-        self._used: UsedVersions | None = None
-        """The versions that the query has used, since somebody has asked for one; None: they are read again."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="asterism-console-status", daemon=True)
 
@@ -122,7 +119,6 @@ class WatchedStatus:
     def look(self) -> None:
         """Read the status once."""
         status, problem = None, None
-        self._used = None
         earlier: Counter[str] = Counter()
         try:
             store = store_at(self.checkpoint)
@@ -165,12 +161,9 @@ class WatchedStatus:
     def free_version(self, new: PatternProcessor) -> int:
         """The version of a rule, or the next one that the query has not used if it was used for another definition. If the
         checkpoint cannot be read, the version of the rule.
-
-        The versions are those of the last read of the status, or later: there may be 100,000 of them.
         """
         with suppress(AsterismError, OSError):
-            used = self._used = self._used or store_at(self.checkpoint).used_versions()[0]
-            return used.free_version(new)
+            return store_at(self.checkpoint).used_versions()[0].free_version(new)
         return new.version
 
     def history(self, id: str) -> list[HistoryEntry]:
