@@ -33,6 +33,10 @@ _SECONDS = 60
 """The maximum duration of another program in seconds."""
 
 
+Check = tuple[str, Callable[[Callable[[str], None]], str]]
+"""The name of a check, and what describes its success. It gets a function that shows what it is doing."""
+
+
 class CheckFailedError(Exception):
     """A check has failed. *advice* says what to do."""
 
@@ -63,7 +67,7 @@ def doctor(spark: bool) -> None:
     click.echo("queries can run on this machine" if spark else "queries can run in this process")
 
 
-def _number_of_failures(checks: Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]) -> int:
+def _number_of_failures(checks: Iterator[Check]) -> int:
     """Run the checks, and write a line for each."""
     failed = 0
     for name, check in checks:
@@ -78,8 +82,8 @@ def _number_of_failures(checks: Iterator[tuple[str, Callable[[Callable[[str], No
     return failed
 
 
-def _checks() -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
-    """The checks by name. Each gets a function that shows what it is doing."""
+def _checks() -> Iterator[Check]:
+    """The checks of what every query needs."""
     yield "Python", lambda _: _python()
     yield "packages", lambda _: _packages()
     yield "compiled code", lambda _: _compiled_code()
@@ -87,8 +91,8 @@ def _checks() -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
     yield "a query in this process", _query
 
 
-def _checks_of_spark() -> Iterator[tuple[str, Callable[[Callable[[str], None]], str]]]:
-    """As :func:`_checks`."""
+def _checks_of_spark() -> Iterator[Check]:
+    """The checks of what only Spark needs."""
     yield "Java", lambda _: _java()
     yield "Python of Spark's workers", lambda _: _python_of_workers()
     yield "a query on Spark", _query_on_spark

@@ -52,9 +52,10 @@ def parts_of_pattern(
 
     def prepare(operator: CepOperator, name: str, chunk: pa.Table) -> pa.Table:
         rows = operator.prepare(name, chunk)
-        seen = operator.pattern.sees(rows)
-        if wants_late:
-            seen |= rows.column(TIME).to_numpy() == NO_TIME
+        if not wants_late:
+            return operator.relevant(name, rows)
+        # No event of a table is late but those without a time.
+        seen = operator.pattern.sees(rows) | (rows.column(TIME).to_numpy() == NO_TIME)
         return rows if seen.all() else rows.filter(pa.array(seen))
 
     def run(operator: CepOperator, part: TablePart) -> Mapping[str, pa.Table]:

@@ -187,12 +187,10 @@ def check_processor(
         findings += _in_clause(processor, schema, semantics, field)
     elif processor is not None and item.get("sigma") is not None and processor.pattern is not None:
         graph = _Graph.of(graph_of(processor.pattern), schema, semantics)
-        findings += [("/sigma", "sigma: ", _in_sigma(problem, processor, schema)) for _, _, problem in graph.findings]
-        for path, where, problem in _in_expressions(processor, graph, schema, semantics):
-            of_select = (path, where, problem)
-            findings.append(
-                of_select if where == SELECT else ("/sigma", "sigma: ", _in_sigma(problem, processor, schema))
-            )
+        for finding in (*graph.findings, *_in_expressions(processor, graph, schema, semantics)):
+            path, _, problem = finding
+            is_of_sigma = not path.startswith("/select/")  # which is written beside the Sigma rule
+            findings.append(("/sigma", "sigma: ", _in_sigma(problem, processor, schema)) if is_of_sigma else finding)
         diagnostics = [("/sigma", "sigma: ", _elsewhere(problem)) for _, _, problem in graph.diagnostics]
     elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)

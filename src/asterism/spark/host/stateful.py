@@ -67,6 +67,7 @@ from asterism.spark.session.worker import task
 from asterism.streams.data_streams import Stream
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.text.printable import quoted_name
+from asterism.text.sql import text_literal
 
 OBSERVATION = "asterism"
 """Name of the observation with an operator's counts in a query's progress, and the prefix of the names of further operators.
@@ -540,7 +541,7 @@ def _count(name: str) -> Column:
 
 def _sum(name: str) -> str:
     """The sum of a count, in SQL. It takes a tenth of the calls of the JVM that functions and methods of columns take."""
-    return f"coalesce(sum(metrics['{name}']), 0)"
+    return f"coalesce(sum(metrics[{text_literal(name)}]), 0)"
 
 
 def _histogram(name: str, bounds: Sequence[float]) -> Column:
@@ -571,7 +572,7 @@ def unpacked(results: DataFrame, output: str, schema: pa.Schema, *, watched: boo
         results = results.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds")
         # Spark would move a filter below the watermark, where the rows with watermarks would be missing.
         return results.select("output", "chunk").mapInArrow(task(unpack(schema, output)), struct)
-    return results.where(f"output = '{output}'").select("chunk").mapInArrow(task(unpack(schema)), struct)
+    return results.where(f"output = {text_literal(output)}").select("chunk").mapInArrow(task(unpack(schema)), struct)
 
 
 def output_of(
