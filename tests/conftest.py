@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
+from asterism.cli.common import terminal
 from asterism.conformance.engines import register
 from tests.discovery.mariadb import MariadbServer
 from tests.discovery.postgresql import Server
@@ -28,6 +29,7 @@ from tests.servers.kafka import Broker
 
 register("reference", run_reference)
 os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the tests make, too
+terminal.SLOW = 3600.0  # what a command prints does not depend on how long it takes
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
