@@ -117,6 +117,17 @@ def until(condition: Callable[[], object], query: Any = None, *, seconds: float 
         time.sleep(0.01)
 
 
+@contextmanager
+def bounded(seconds: float = 60.0) -> Iterator[None]:
+    """The block takes no more *seconds* of CPU time, in all threads.
+
+    Within them is whatever takes five seconds on a usual machine, also on a slow one. What is not bounded takes hours.
+    """
+    begin = time.process_time()
+    yield
+    assert time.process_time() - begin < seconds
+
+
 _spawner = ThreadPoolExecutor(1, "spawner")
 
 

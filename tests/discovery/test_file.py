@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -150,27 +149,32 @@ def test_a_removed_file_takes_its_processors_with_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["yaml"])
-def test_a_file_that_is_being_written_counts_when_it_is_whole(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_being_written_counts_when_it_is_whole(tmp_path: Path, suffix: str) -> None:
     """Written bit by bit it is often a shorter set, in YAML, or no JSON."""
-    monkeypatch.setattr(module, "AT_REST", timedelta(seconds=1))  # a busy machine may stop the writer for a moment
     path = tmp_path / f"rules.{suffix}"
     begin, comma, end = ("[", ",", "]") if suffix == "json" else ("", "", "")
     parts = [("- " if suffix == "yaml" else "") + json.dumps(rule(f"r{n}")) + "\n" for n in range(30)]
     path.write_text(begin + comma.join(parts) + end, encoding="utf-8")
     one = discoverer(path)
     assert len(versions(one.initial_pattern_processors())) == 30
-    with watching(one) as manager:
-        newer = [part.replace('"version": 1', '"version": 2') for part in parts]
-        with path.open("w", encoding="utf-8") as file:
-            for n, part in enumerate(newer):
-                file.write((begin if n == 0 else comma) + part)
+    newer = [part.replace('"version": 1', '"version": 2') for part in parts]
+    closed = one._closed
+    with path.open("w", encoding="utf-8") as file:
+
+        class Written(threading.Event):
+            """A look that waits for the file to rest: meanwhile its writer goes on."""
+
+            def wait(self, timeout: float | None = None) -> bool:
+                file.write((begin if len(newer) == 30 else comma) + newer.pop(0))
                 file.flush()
-                time.sleep(0.05)  # the pace of the writer: a look waits for the file to rest
-            file.write(end)
-        manager.wait_for({f"r{n}": 2 for n in range(30)})
-        assert len(manager.updates) == 1
+                return False
+
+        one._closed = Written()
+        while newer:
+            assert one.poll() is None
+        one._closed = closed
+        file.write(end)
+    assert versions(one.poll() or []) == {f"r{n}": 2 for n in range(30)}
 
 
 def test_the_same_bytes_do_not_mean_that_a_file_was_not_written(folder: Path) -> None:

@@ -21,10 +21,8 @@ def test_a_promotion_in_two_files_is_seen_as_one(tmp_path: Path, names: tuple[st
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
-def test_a_file_that_is_being_written_counts_when_it_is_whole(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fast.test_a_file_that_is_being_written_counts_when_it_is_whole(tmp_path, suffix, monkeypatch)
+def test_a_file_that_is_being_written_counts_when_it_is_whole(tmp_path: Path, suffix: str) -> None:
+    fast.test_a_file_that_is_being_written_counts_when_it_is_whole(tmp_path, suffix)
 
 
 def test_a_file_that_is_written_all_the_time_holds_up_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,12 +178,12 @@ def test_a_topic_that_is_too_large_is_not_read(broker: Broker, monkeypatch: pyte
     client.close()
 
 
-def test_closes_while_no_broker_answers() -> None:
+def test_closes_while_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for an answer: `watching` would not wait that long for its thread."""
+    monkeypatch.setattr(compacted_topic, "TIMEOUT", 3600.0)
     discoverer = travelled(KafkaPatternProcessorDiscovererFactory("127.0.0.1:1", "rules", interval=INTERVAL))
-    begun = time.monotonic()
     with watching(discoverer):
         time.sleep(10 * INTERVAL.total_seconds())
-    assert time.monotonic() - begun < compacted_topic.TIMEOUT / 2
 
 
 def test_commands_read_a_topic(broker: Broker) -> None:

@@ -16,6 +16,7 @@ from asterism.discovery.sources import url as module
 from asterism.errors import PatternProcessorError
 from tests.discovery.kit import INTERVAL, graph, rule, versions
 from tests.discovery.places import UrlPlace
+from tests.kit import SOON
 
 SECRET = "swordfish-0123456789"
 RULES = json.dumps([rule("a")]).encode()
@@ -228,7 +229,7 @@ def test_what_a_redirect_says_besides_is_not_read(web: Web) -> None:
 
     def redirect(handler: BaseHTTPRequestHandler) -> None:
         answer(302, Location="/new.json", Content_Length="1000")(handler)
-        ended.wait(15)  # the rest does not come
+        ended.wait(SOON)  # the rest does not come
 
     web.answers["/rules.json"] = redirect
     web.answers["/new.json"] = answer(200, RULES)
@@ -275,9 +276,10 @@ def test_a_slow_answer_ends(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "TOTAL_TIMEOUT", 0.3)
     web.answers["/drip"] = drip
-    web.answers["/silence"] = lambda handler: ended.wait(5) and None
+    web.answers["/silence"] = lambda handler: ended.wait(SOON) and None
     with pytest.raises(PatternProcessorError, match="no complete response after"):
         discoverer(f"{web.address}/drip").initial_pattern_processors()
+    monkeypatch.setattr(module, "TOTAL_TIMEOUT", SOON)
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
     with pytest.raises(PatternProcessorError, match="timed out"):
         discoverer(f"{web.address}/silence").initial_pattern_processors()

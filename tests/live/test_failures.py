@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from asterism.live import snapshots
 from asterism.live.engine import LiveEngine
 from asterism.live.snapshots import DATABASE, SnapshotFolder, SnapshotRecord, read_snapshot
 from asterism.sinks import FileSink, KafkaSink, SqlSink
+from tests.kit import SOON, until
 from tests.live.driver import in_order, killed
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("price", pa.float64())])
@@ -59,6 +59,8 @@ engine = opened(Path(sys.argv[1]), snapshot_every=7)
 start = 0 if engine.position is None else engine.position + 1
 with open(sys.argv[2], "a") as file:
     for number in range(start, 150):
+        if number == 120 and len(sys.argv) > 3:
+            sys.stdin.read()  # it is not over before it is killed
         rows = engine.process(event(number), position=number, watermark=1000 * number)
         for row in rows["matches"].to_pylist():
             file.write(json.dumps([row["match_id"], row["a"][0]["ts"], row["b"][0]["ts"]]) + "\\n")
@@ -75,15 +77,13 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
         tmp_path / "rows",
         [sys.executable, "-c", PROGRAM, str(tmp_path / "state"), str(tmp_path / "rows")],
     )
-    process = subprocess.Popen(arguments)
-    try:
-        while (output.read_text().count("\n") if output.exists() else 0) < 40:
+    with subprocess.Popen([*arguments, "held"], stdin=subprocess.PIPE) as process:
+        try:
+            until(lambda: process.poll() is not None or (output.exists() and output.read_text().count("\n") >= 40))
             assert process.poll() is None
-            threading.Event().wait(0.02)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run(arguments, check=True, timeout=60)
+        finally:
+            process.kill()
+    subprocess.run(arguments, check=True, timeout=SOON)
     found = [tuple(json.loads(line)) for line in output.read_text().splitlines()]
     table = pa.Table.from_pylist([event(number) for number in range(150)], SCHEMA)
     stream: Any = KeyedStream(table, key="user", time="ts")
@@ -383,6 +383,7 @@ def test_a_snapshot_gives_way_to_calls(tmp_path: Path, monkeypatch: pytest.Monke
             return b"page"
 
     folder = SnapshotFolder(tmp_path)
+    monkeypatch.setattr(snapshots, "_PATIENCE", SOON)
     folder.is_called = True
     folder.write({0: Kept()}, SnapshotRecord(), lambda: None, pytest.fail)
     threading.Event().wait(0.05)
@@ -393,8 +394,7 @@ def test_a_snapshot_gives_way_to_calls(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(snapshots, "_PATIENCE", 0.01)
     folder.is_called = True
     folder.write({1: Kept()}, SnapshotRecord(), lambda: None, pytest.fail)
-    while folder.is_writing:
-        threading.Event().wait(0.01)
+    until(lambda: not folder.is_writing)
     assert encoded == [False, True]
     folder.close()
 

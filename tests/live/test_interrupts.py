@@ -19,6 +19,7 @@ from asterism.live.batches import Batch
 from asterism.live.engine import LiveEngine
 from asterism.live.live_store import LiveStore
 from asterism.patterns.pattern import Pattern
+from tests.kit import SOON
 from tests.live.driver import in_order, killed
 from tests.live.test_failures import event, opened
 
@@ -35,7 +36,7 @@ def test_a_task_that_is_cancelled_while_a_batch_is_processed(tmp_path: Path) -> 
     def slow(rows: pa.Table) -> list[bool]:
         if 3000 in rows["ts"].to_pylist():
             entered.set()
-            goes.wait(20)
+            goes.wait(SOON)
         return [True] * rows.num_rows
 
     async def run(engine: LiveEngine) -> None:
@@ -44,7 +45,7 @@ def test_a_task_that_is_cancelled_while_a_batch_is_processed(tmp_path: Path) -> 
 
     async def cancelled(engine: LiveEngine) -> None:
         task = asyncio.create_task(run(engine))
-        await asyncio.to_thread(entered.wait, 20)
+        await asyncio.to_thread(entered.wait, SOON)
         task.cancel()
         await asyncio.sleep(0)
         task.cancel()  # once more, while it waits for the call
@@ -145,7 +146,7 @@ engine.process(event(1), position=1)
 
 def test_an_engine_that_is_closed_at_exit(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", AT_EXIT, str(tmp_path)]
-    result = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=SOON)
     assert result.stderr == ""
     with opened(tmp_path) as engine:
         assert engine.position == 1

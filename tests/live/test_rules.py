@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from asterism.live.engine import LiveEngine
 from asterism.rules.binding.binding import BoundProcessor, ProcessorCompiler
 from asterism.rules.sets.set_store import STORE
 from tests.embedded.rule_cases import EVENTS, RULE_CASES, chain
-from tests.kit import examples
+from tests.kit import examples, until
 from tests.live.driver import in_order, killed, play
 
 TICK = timedelta(milliseconds=20)
@@ -56,13 +54,6 @@ class RuleFile:
         factory = FilePatternProcessorDiscovererFactory(self.path, interval=TICK)
         stream: Any = KeyedStream(EVENTS.schema, key="user", time="ts")
         return CEP.pattern_processors(stream, factory).open(self.state, **options)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def event(second: float, kind: str, user: str = "ann") -> dict[str, Any]:

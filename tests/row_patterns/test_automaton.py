@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 
@@ -11,6 +9,7 @@ from asterism.errors import ExpressionSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.clause.clause import PatternNode
 from asterism.row_patterns.clause.reading import read
+from tests.kit import bounded
 from tests.row_patterns.strategies import patterns
 
 
@@ -76,9 +75,8 @@ def test_no_edge_is_there_twice(node: PatternNode) -> None:
     ids=lambda text: text[:20],
 )
 def test_large_pattern_is_compiled_in_bounded_time(pattern: str) -> None:
-    begin = time.process_time()
-    compiled_pattern(read(f"PATTERN ({pattern})"))
-    assert time.process_time() - begin < 10
+    with bounded():
+        compiled_pattern(read(f"PATTERN ({pattern})"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,5 @@ def test_refused(clause: str, text: str) -> None:
     ids=["sequence", "alternatives", "loops"],
 )
 def test_too_many_variables_that_a_row_must_not_satisfy(pattern: str) -> None:
-    begin = time.process_time()
-    with pytest.raises(ExpressionSyntaxError, match=r"too many variables \(limit 16\)"):
+    with bounded(), pytest.raises(ExpressionSyntaxError, match=r"too many variables \(limit 16\)"):
         automaton(pattern)
-    assert time.process_time() - begin < 5

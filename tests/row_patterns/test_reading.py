@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pytest
 from hypothesis import given
@@ -33,6 +32,7 @@ from asterism.row_patterns.clause.clause import (
 )
 from asterism.row_patterns.clause.reading import MAX_CLAUSE, read
 from asterism.row_patterns.statements import StatementTokens
+from tests.kit import bounded
 from tests.row_patterns.strategies import patterns
 
 A, B, C = Variable("A"), Variable("B"), Variable("C")
@@ -180,10 +180,8 @@ def test_columns_may_be_named_like_sections() -> None:
     ids=lambda text: text[:20],
 )
 def test_hostile_text_is_read_or_refused_in_bounded_time(text: str) -> None:
-    begin = time.process_time()
-    with contextlib.suppress(ExpressionSyntaxError):
+    with bounded(), contextlib.suppress(ExpressionSyntaxError):
         read(text)
-    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ class Blocked(PeriodicPatternProcessorDiscoverer):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinators, "MAX_POLL_SECONDS", 0.5)
+    monkeypatch.setattr(coordinators, "MAX_POLL_SECONDS", 1.5)
     monkeypatch.setattr(coordinators, "KILL_LIST_INTERVAL", 0.01)
 
 
@@ -336,10 +336,10 @@ def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog
     manager.start(blocked.factory())
     until(lambda: manager.store.read_status().state == INTERRUPTED)
     before_polls = manager.status.last_poll
-    assert manager.store.read_status().error == "TimeoutError: a poll has not returned for more than 0.5 seconds"
+    assert manager.store.read_status().error == "TimeoutError: a poll has not returned for more than 1.5 seconds"
     for _ in range(3):
         manager._check_poll()
-    assert [record.getMessage().count("has not returned") for record in caplog.records] == [1]
+    assert sum("has not returned" in record.getMessage() for record in caplog.records) == 1
     blocked.free.set()
     until(lambda: manager.status.state == VALID and manager.status.processors == {"ab": 2})
     assert manager.status.last_poll > before_polls
@@ -375,7 +375,7 @@ def test_to_take_what_was_found_may_last_longer_than_a_look(tmp_path: Path, monk
     try_out = manager.compiler.try_out
 
     def slow(one: PatternProcessor) -> Any:
-        time.sleep(0.6)
+        time.sleep(1.6)
         return try_out(one)
 
     monkeypatch.setattr(manager.compiler, "try_out", slow)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream
 from asterism.rules.definition.processor import PatternProcessor
-from tests.kit import FACTOR
+from tests.kit import FACTOR, until
 from tests.rules.driver import Driver
 from tests.sigma.test_correlations import BASE, SCHEMA, correlation, random_events, table
 
@@ -137,9 +136,7 @@ def test_in_a_live_engine(tmp_path: Path) -> None:
         path.write_text(json.dumps([correlating(version, of, adopt=True).to_dict()]), encoding="utf-8")
         stream: Any = KeyedStream(SCHEMA, key="user", time="ts")
         with CEP.pattern_processors(stream, FilePatternProcessorDiscovererFactory(path)).open(state) as engine:
-            limit = time.monotonic() + 20
-            while engine.status().processors != {"r": version} and time.monotonic() < limit:
-                time.sleep(0.02)
+            until(lambda version=version, engine=engine: engine.status().processors == {"r": version})
             for each in events:
                 rows = engine.process(table([each]), watermark=each["ts"])["matches"].to_pylist()
                 numbers += [(row["processor_version"], row["match_time"].second) for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -12,6 +11,7 @@ import pytest
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.sigma.collection import RefusedRule, TranslatedRule
 from asterism.sigma.documents import documents_of
+from tests.kit import bounded
 from tests.sigma.kit import outcomes, rule
 
 GOOD = rule("good", s={"a": 1}, condition="s")
@@ -66,9 +66,8 @@ def test_documents_that_cannot_be_merged() -> None:
     ],
 )
 def test_a_bad_rule_is_refused_and_the_others_go_on(bad: dict[str, Any], problem: str) -> None:
-    began = time.process_time()
-    refused, good = outcomes(bad, GOOD)
-    assert time.process_time() - began < 5
+    with bounded():
+        refused, good = outcomes(bad, GOOD)
     assert isinstance(good, TranslatedRule)
     assert isinstance(refused, RefusedRule)
     assert refused.id in ("bad", "Bad")
@@ -83,19 +82,16 @@ def test_ten_thousand_alternatives_are_a_rule_that_its_condition_limits() -> Non
 
 def test_selectors_of_a_condition_cannot_take_long() -> None:
     names = {"a" * 60 + "b": {"x": 1}}
-    began = time.process_time()
-    outcomes(rule("long", **names, condition="1 of " + "a*" * 40 + "c"))
-    assert time.process_time() - began < 2
+    with bounded():
+        outcomes(rule("long", **names, condition="1 of " + "a*" * 40 + "c"))
 
 
 @pytest.mark.parametrize(
     "text", [BOMB, "a: *a", "- title: x\n- y", "a: !!python/object:os.system x", "{", "\x00", "a: 1\na: 2"]
 )
 def test_a_file_that_cannot_be_read_is_refused_as_a_whole(text: str) -> None:
-    began = time.process_time()
-    with pytest.raises(PatternProcessorError):
+    with bounded(), pytest.raises(PatternProcessorError):
         outcomes(text)
-    assert time.process_time() - began < 5
 
 
 def test_documents_have_their_lines() -> None:
@@ -135,15 +131,14 @@ def correlations(count: int, first: str) -> list[dict[str, object]]:
 
 
 def test_long_chains_and_rings_are_refused_in_time() -> None:
-    began = time.process_time()
-    ring = outcomes(*correlations(1_000, "c999"))
+    with bounded():
+        ring = outcomes(*correlations(1_000, "c999"))
+        chain = outcomes(rule("one", s={"a": 1}, condition="s"), *reversed(correlations(1_000, "one")), time="ts")
     assert {str(outcome.error) for outcome in ring if isinstance(outcome, RefusedRule)} == {
         f"[PATTERN_PROCESSOR] the correlation refers to itself\n  by 'c{number}'" for number in range(1_000)
     }
-    chain = outcomes(rule("one", s={"a": 1}, condition="s"), *reversed(correlations(1_000, "one")), time="ts")
     refused = [str(outcome.error) for outcome in chain if isinstance(outcome, RefusedRule)]
     assert sum("more than 50 correlations refer to one another" in error for error in refused) == 950
-    assert time.process_time() - began < 10
 
 
 def test_filters_are_applied_to_the_rules_that_they_name() -> None:
@@ -158,9 +153,8 @@ def test_filters_are_applied_to_the_rules_that_they_name() -> None:
     ]
     filters[300]["filter"]["rules"] = [spelled]  # type: ignore[index]
     filters[399]["filter"]["rules"] = "any"  # type: ignore[index]
-    began = time.process_time()
-    found = {outcome.id: outcome for outcome in outcomes(*rules, *filters)}
-    assert time.process_time() - began < 10
+    with bounded():
+        found = {outcome.id: outcome for outcome in outcomes(*rules, *filters)}
     texts = {name: outcome.pattern.stages[0].condition.text for name, outcome in found.items()}  # type: ignore[union-attr]
     counts = {name: text.count("`b`") for name, text in texts.items()}
     assert counts.pop(str(UUID(spelled))) == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import asterism
 from asterism.errors import CheckpointInUseError, LeaseLostError
 from asterism.spark.session.leases import FOLDER, SECONDS
-from tests.kit import until
+from tests.kit import SOON, until
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 pytestmark = pytest.mark.spark
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.spark
 OTHER_PROCESS = """
 import sys
 from asterism.files.lease import Lease
-lease = Lease(sys.argv[1], "the checkpoint", expiry=2)
+lease = Lease(sys.argv[1], "the checkpoint", expiry=5)
 lease.acquire()
 print("holds", flush=True)
 sys.stdin.read()
@@ -42,7 +41,7 @@ def other_process(checkpoint: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(autouse=True)
 def short_leases(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(SECONDS, "2")
+    spark.conf.set(SECONDS, "5")
     yield
     spark.conf.unset(SECONDS)
 
@@ -83,14 +82,13 @@ def test_a_query_that_was_taken_over_ends(spark: SparkSession, tmp_path: Path, m
     query = matches_of(spark, tmp_path / "in").run({"matches": sink}, checkpoint=str(checkpoint), trigger=trigger)
     assert query is not None
     try:
-        while not batches:
-            time.sleep(0.05)
+        until(lambda: batches, query)
         (claim,) = (checkpoint / FOLDER).glob("*-holds.json")
         number = int(claim.name.split("-")[0])
         # What a process writes that has taken over while this one was paused.
         (checkpoint / FOLDER / f"{number + 1}-{'0' * 32}-holds.json").write_text('{"host": "h2", "process": 7}')
         with suppress(LeaseLostError):  # unless it is stopped before its sink is called
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(SOON)
         seen = len(batches)
         write_files(events(10), tmp_path / "in", [], first=7)
         assert len(batches) == seen

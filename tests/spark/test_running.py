@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import asterism
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
+from tests.kit import until
 from tests.spark.streams import (
     DISORDER,
     Collect,
@@ -87,12 +87,9 @@ def test_a_query_that_was_started_otherwise_is_reported_once(
         writer = spark.table("counts_of_events").writeStream.format("noop").queryName("lost")
         query = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
         query.awaitTermination()
-    deadline = time.monotonic() + 30
-    text = ""
-    while not text and time.monotonic() < deadline:
-        time.sleep(0.05)
-        text = capsys.readouterr().err
-    assert text == (
+    told: list[str] = []
+    until(lambda: told.append(capsys.readouterr().err) or told[-1])
+    assert told[-1] == (
         "asterism: the query lost has 5 stateful tasks for 2 key groups, which takes seconds per micro-batch. Start it with "
         "asterism.run(df, sink, checkpoint=...), or on a new checkpoint after "
         'spark.conf.set("spark.sql.shuffle.partitions", 2).\n'

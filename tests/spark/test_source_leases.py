@@ -25,6 +25,8 @@ from asterism.spark.session.leases import FOLDER
 from tests.kit import ROOT
 
 LIMIT = ReadMaxRows(1)
+BUSY = 3.0
+"""Seconds of a lease that is not lost on a busy machine."""
 FIRST = {"messages": 0, "keyGroups": 2, "definition": "d"}
 CALLS: list[Callable[[Any], object]] = [
     lambda reader: reader.initialOffset(),
@@ -54,14 +56,14 @@ def claims(checkpoint: Path) -> list[str]:
 
 def test_a_second_query_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     """And a source that plans or reads takes no lease: it is a copy."""
-    first = reader_of(tmp_path, 1)
+    first = reader_of(tmp_path, BUSY)
     copy = pickle.loads(pickle.dumps(first))
     assert not tmp_path.joinpath(FOLDER).exists()
     assert first.initialOffset() == FIRST
     assert pickle.loads(pickle.dumps(first))._lease is None
     for call in CALLS:
         with pytest.raises(CheckpointInUseError, match=f"process {os.getpid()} on"):
-            call(reader_of(tmp_path, 1))
+            call(reader_of(tmp_path, BUSY))
     first.stop()
     first.stop()
     assert claims(tmp_path) == ["released"]
@@ -115,10 +117,12 @@ def test_a_checkpoint_that_is_known_later_is_an_attribute() -> None:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A session of a client of Spark Connect, as far as leases need one."""
+    """A session of a client of Spark Connect, as far as leases need one. ``seconds`` are those of its leases."""
     monkeypatch.setattr(leases, "is_remote", lambda: True)
     monkeypatch.setattr(leases, "hadoop_settings", lambda spark: {})
-    return SimpleNamespace(conf=SimpleNamespace(get=lambda *_: "0.5"))
+    session = SimpleNamespace(seconds=BUSY)
+    session.conf = SimpleNamespace(get=lambda *_: str(session.seconds))
+    return session
 
 
 def test_a_client_that_reads_or_writes_a_checkpoint_itself_holds_its_lease(tmp_path: Path, client: Any) -> None:
@@ -127,12 +131,13 @@ def test_a_client_that_reads_or_writes_a_checkpoint_itself_holds_its_lease(tmp_p
         with leases.leased_here(client, str(tmp_path)) as check:
             check()
         with pytest.raises(CheckpointInUseError, match=f"process {os.getpid()} on"):
-            reader_of(tmp_path, 0.5).initialOffset()
+            reader_of(tmp_path, BUSY).initialOffset()
     assert claims(tmp_path) == ["released"]
 
 
 def test_a_client_that_was_taken_over_says_so(tmp_path: Path, client: Any) -> None:
     other, checkpoint = reader_of(tmp_path, 0.5), str(tmp_path)
+    client.seconds = 0.5
 
     def paused() -> None:
         with leases.leased_here(client, checkpoint):
