@@ -119,10 +119,13 @@ def test_two_claims_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_jvm_that_has_died_is_started_again(tmp_path: Path) -> None:
     LOCAL.write(f"{tmp_path}/one", b"content")
-    hadoop._started[0].java.kill()
+    java = hadoop._started[0].java
+    java.kill()
     with pytest.raises(OSError, match="the JVM of Hadoop's file systems: "):
         LOCAL.open_input_file(f"{tmp_path}/one")
     assert LOCAL.open_input_file(f"{tmp_path}/one").readall() == b"content"
+    assert java.stdin is not None
+    assert java.stdin.closed
 
 
 def test_a_process_and_its_child_have_each_a_jvm(tmp_path: Path) -> None:

@@ -84,7 +84,10 @@ def _lose() -> None:
 def _forget_dead_jvm() -> None:
     with _lock, suppress(subprocess.TimeoutExpired):
         if _started:
-            _started[0].java.wait(1)  # its sockets are closed before it has ended
+            java = _started[0].java
+            java.wait(1)  # its sockets are closed before it has ended
+            assert java.stdin is not None
+            java.stdin.close()
             _lose()
 
 
