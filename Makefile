@@ -25,9 +25,8 @@ setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 
 
 # Rebuilt only when the dependencies change. Python compiles the modules that it imports, which are few of those installed.
 $(INSTALLED): pyproject.toml
-	@sh scripts/ensure_java.sh
-	@python=$$(sh scripts/find_python.sh $(PYTHON)) && "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@sh scripts/ensure_java.sh & \
+	python=$$(sh scripts/find_python.sh $(PYTHON)) && "$$python" -m venv .venv && sh scripts/install.sh .venv && wait $$!
 	@touch $@
 
 demo: setup ## find the attacks in a real SSH log, in this process and over a stream on Spark
@@ -39,7 +38,7 @@ example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a b
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: compiled ## everything that CI runs: lint, types, the fast tests; some fourteen minutes on two cores
+test: compiled ## everything that CI runs: lint, types, the fast tests; some eleven minutes on two cores
 	@$(MAKE) --no-print-directory --jobs types fast-tests
 
 test-all: compiled ## also the slow tests and all documents, with more random examples; a few hours
