@@ -41,6 +41,7 @@ _WORDS = [
     " 42 ", "1.5", "-.5e3", "1e400", "NaN", "-inf", "0x1F", "9223372036854775807", "9223372036854775808", "300", "true", " T ",
     "no", "0", "2024-02-29", "2023-02-29", "2024-1-5", "2024", "1969-12-31 23:59:59.999999", "2024-03-31 02:30:00",
     "2024-10-27T02:30:00.5Z", "2024-07-01 12:00:00+05:30", "0001-01-01", "9999-12-31 23:59:59", "\u2028", "K", "ſ", "\u00a0x\u00a0",
+    "\uff11\u0662", "abc" * 20,
 ]  # fmt: skip
 _DAYS = [
     date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(1899, 12, 31), date(1900, 1, 1), date(1969, 12, 31), date(1970, 1, 1),
@@ -660,6 +661,7 @@ class Expressions:
             lambda: f"last_day({self.when(n)})",
             lambda: f"trunc({self.when(n)}, '{self.one('YEAR quarter MON MM week yy')}')",
             lambda: f"{self.one('to_date date try_to_date')}({self.when(n)})",
+            lambda: f"{self.one('to_date try_to_date')}({self.when(n)}, 'yyyy')",
             lambda: f"try_to_date({self.text(n)}{self.rng.choice(['', ', ' + self.read_pattern()])})",
             lambda: f"to_date({self.text(n)}, {self.read_pattern()})",
             lambda: f"TRY_CAST({self.text(n)} AS DATE)",

@@ -1,7 +1,9 @@
-"""Functions of texts and bytes at their edges: the answers are those of Spark 4.3."""
+"""Functions at their edges: the answers are those of Spark 4.3."""
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +19,10 @@ SCHEMA = pa.schema([("s", pa.string()), ("b", pa.binary()), ("d", pa.float64()),
 ROW = {"s": "x", "b": b"\xc3\x28", "d": 0.5, "a": ["b", None]}
 
 
-def value(text: str) -> Any:
-    vectorized = Vectorized(SCHEMA)
-    vectorized.add(Scope(SCHEMA).resolve(parse(text), text), text)
-    return vectorized.evaluate(pa.Table.from_pylist([ROW], SCHEMA))[0].to_pylist()[0]
+def value(text: str, row: dict[str, Any] = ROW, schema: pa.Schema = SCHEMA) -> Any:
+    vectorized = Vectorized(schema)
+    vectorized.add(Scope(schema).resolve(parse(text), text), text)
+    return vectorized.evaluate(pa.Table.from_pylist([row], schema))[0].to_pylist()[0]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,11 @@ def value(text: str) -> Any:
         ("substring_index('aaa', 'aa', 2)", "a"),
         ("translate('abcb', 'bc', 'x')", "axx"),
         ("base64(X'00FF')", "AP8="),
+        ("length(base64(rpad('', 57)))", 76),
+        ("base64(rpad('', 58, 'abc'))", "YWJj" * 19 + "\r\nYQ=="),
+        ("CAST('1\uff12.\u0665e\uff11' AS DECIMAL(5,1))", Decimal("125.0")),
+        ("from_json('{\"n\": \"\uff11\uff12\"}', 'n DECIMAL(5,1)').n", Decimal("12.0")),
+        ("try_to_timestamp('2024', '')", None),
         ("decode(X'FFFE6100', 'utf-16')", "a"),
         ("decode(5, 1, 'a', 5, 'b')", "b"),
         ("encode('a', 'utf-16')", b"\xfe\xff\x00a"),
@@ -109,6 +116,12 @@ def test_failures_of_spark(text: str) -> None:
     ("text", "message"),
     [
         ("0x1F", "hexadecimal numbers are not supported"),
+        ("CAST('\U0001d7cf\U0001d7d0' AS DECIMAL(5,1))", "'\U0001d7cf\U0001d7d0' is not a valid DECIMAL"),
+        ("bit_get(s, 1)", "an INT is needed, not STRING"),
+        ("hour(1)", "a TIMESTAMP is needed, not INT"),
+        ("EXTRACT(SECOND FROM 3Y)", "a TIMESTAMP is needed, not TINYINT"),
+        ("to_date(DATE'2024-01-31', 1)", "a STRING is needed, not INT"),
+        ("unix_timestamp(DATE'2024-01-31', d)", "a STRING is needed, not DOUBLE"),
         ("format_string('%d', d)", "%d does not take DOUBLE"),
         ("format_string('%5000s', s)", "a width is at most 1,000"),
         ("format_string('%s %s', s)", "%s has no argument"),
@@ -125,6 +138,23 @@ def test_calls_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as refused:
         value(text)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("string(to_timestamp(local))", "2024-06-01 01:00:00"),
+        ("string(to_timestamp(local, 'yyyy'))", "2024-05-31 21:00:00"),
+        ("to_date(local, 'yyyy')", date(2024, 5, 31)),
+        ("string(to_timestamp_ntz(at, 'yyyy'))", "2024-06-01 16:00:00"),
+        ("string(to_timestamp_ntz(DATE'2024-02-29', 'yyyy'))", "2024-02-29 05:00:00"),
+        ("string(to_timestamp(DATE'2024-02-29', 'yyyy'))", "2024-02-29 00:00:00"),
+    ],
+)
+def test_times_that_are_read_with_a_pattern(text: str, answer: Any) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "America/New_York")), ("local", pa.timestamp("us"))])
+    row = {"at": datetime(2024, 6, 1, 16, tzinfo=UTC), "local": datetime(2024, 6, 1, 1)}
+    assert value(text, row, schema) == answer
 
 
 def test_long_texts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def reader(pattern: str) -> Callable[[str], tuple[int, int | None]]:
     seen: list[str] = []
     depth = 0
     tokens = list(_tokens(pattern))
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in zip(tokens, [*tokens, None][1:], strict=True):
         letter = "M" if token.letter == "L" else token.letter
         if letter == "[":
             parts.append("(?>(?:")

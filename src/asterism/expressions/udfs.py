@@ -273,13 +273,15 @@ def _fitted(exact: decimal.Decimal, digits: int, unit: decimal.Decimal) -> str:
     return f"{answer:f}"
 
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+_LAST_OF_TWO_BYTES = "\uffff"
 
 
 def read_decimal(string: str, digits: int, scale: int) -> str:
     """Parse a decimal; ValueError or OverflowError if it is not a decimal in Spark."""
     stripped = string.strip(CONTROL)
-    if not _DECIMAL.fullmatch(stripped):
+    # Java takes the digits of all scripts here, if they are one unit of UTF-16.
+    if not _DECIMAL.fullmatch(stripped) or max(stripped) > _LAST_OF_TWO_BYTES:
         raise ValueError(f"{string!r} is not a valid DECIMAL")
     exact = decimal.Decimal(stripped)
     if exact.adjusted() > digits and exact != 0:

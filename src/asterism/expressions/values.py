@@ -558,7 +558,7 @@ def is_fixed(zone: str) -> bool:
     return not len(zone_.instants) and not zone_.offsets[0]
 
 
-def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
+def retyped(value: Sql, data_type: pa.DataType) -> Sql:
     """The same value with another type and different SQL, because values with the same SQL are computed once."""
     return replace(value, text=f"({value.text})", type=data_type, nulls=value.nullable_operands, operation=None)
 
@@ -568,7 +568,7 @@ def local_time(value: Sql, zone: str) -> Sql:
     if not is_instant(value.type):
         return value
     if is_fixed(zone):
-        return _retyped(value, NTZ)
+        return retyped(value, NTZ)
     return strict(f"local_time({quoted(zone)}, {{0}})", NTZ, value)
 
 
@@ -578,7 +578,7 @@ def instant(local: Sql, zone: str) -> Sql:
     if is_instant(local.type):
         return local
     if is_fixed(zone):
-        return _retyped(local, data_type)
+        return retyped(local, data_type)
     return strict(f"instant({quoted(zone)}, {{0}})", data_type, local)
 
 
@@ -587,7 +587,7 @@ def instant_near(local: Sql, near: Sql, zone: str) -> Sql:
     if not is_instant(near.type):
         return local
     if is_fixed(zone):
-        return _retyped(local, near.type)
+        return retyped(local, near.type)
     return strict(f"instant_near({quoted(zone)}, {{0}}, {{1}})", near.type, local, near)
 
 

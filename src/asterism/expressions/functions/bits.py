@@ -20,13 +20,14 @@ def _bit_count(zone: str, n: Sql) -> Sql:
     _GROUP, "bit_get(n, position)", "getbit", note="a TINYINT; from 0, the lowest bit; fails outside of the type of n"
 )
 def _bit_get(zone: str, n: Sql, position: Sql) -> Sql:
+    number = integer(n, zone, BIGINT)
     bits = 64 if n.type == NULL else n.type.bit_width
     outside = error(f"a position of a bit must be from 0 to {bits - 1}")
     text = f"CASE WHEN {{1}} BETWEEN 0 AND {bits - 1} THEN ({{0}} >> {{1}}) & 1 ELSE {outside} END"
     return strict(
         f"CAST({text} AS TINYINT)",
         TINYINT,
-        integer(n, zone, BIGINT),
+        number,
         integer(position, zone),
         raises=True,
         guarded=True,

@@ -149,10 +149,12 @@ def _unhex(zone: str, value: Sql) -> Sql:
     return strict(text, BINARY, string(value, zone), nulls=True, guarded=True)
 
 
-@function(_BYTES, "base64(a)")
+@function(_BYTES, "base64(a)", note="in lines of 76 characters, separated by CR and LF")
 def _base64(zone: str, value: Sql) -> Sql:
     value = octets(value, zone)
-    return strict("to_base64({0})", STRING, value, size=value.size.times(4 / 3) + Cost(fixed=4))
+    line = "chr(13) || chr(10)"
+    text = f"rtrim(regexp_replace(to_base64({{0}}), '.{{{{76}}}}', '\\0' || {line}, 'g'), {line})"
+    return strict(text, STRING, value, size=value.size.times(4 / 3 * 78 / 76) + Cost(fixed=4))
 
 
 @function(_BYTES, "unbase64(text)", note="BINARY; other characters are ignored; fails where it is incomplete")

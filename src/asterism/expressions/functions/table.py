@@ -188,7 +188,7 @@ def moment(value: Sql, zone: str) -> Sql:
     """An argument that must be a TIMESTAMP or TIMESTAMP_NTZ."""
     if pa.types.is_timestamp(value.type):
         return value
-    if value.type not in (DATE, NULL) and value.constant is None:
+    if value.type not in (DATE, NULL) and not isinstance(value.constant, str):
         raise UnsupportedError(f"a TIMESTAMP is needed, not {name_of(value.type)}", "CAST(... AS TIMESTAMP)")
     return cast(value, pa.timestamp("us", zone), zone)
 

@@ -19,6 +19,7 @@ from asterism.expressions.values import (
     local_time,
     micros_of,
     quoted,
+    retyped,
     strict,
     string_constant,
 )
@@ -77,9 +78,14 @@ def _read(text: Sql, pattern: Sql, zone: str, to: pa.DataType, *, attempted: boo
 
 
 def _to_time(value: Sql, pattern: Sql | None, zone: str, to: pa.DataType, *, attempted: bool = False) -> Sql:
-    """A date or time of a text, or of another date or time, for which the pattern does not matter."""
-    if pattern is None or is_temporal(value.type):
+    """A date or time of a text, or of another date or time."""
+    if pattern is None:
         return try_cast(value, to, zone) if attempted else cast(value, to, zone)
+    if is_temporal(value.type):
+        # What the pattern is does not matter, but with one, Spark takes a local time as one of UTC, and the other way round.
+        string(pattern, zone)
+        when = cast(value, pa.timestamp("us", zone), zone) if value.type == DATE else value
+        return when if when.type == to else retyped(when, to)
     return _read(value, pattern, zone, to, attempted=attempted)
 
 
@@ -102,7 +108,11 @@ def _instant(zone: str) -> pa.DataType:
     return pa.timestamp("us", zone)
 
 
-_reading("to_date(a[, 'pattern'])", "as CAST(a AS DATE), or of a text of this form", lambda zone: DATE)
+_reading(
+    "to_date(a[, 'pattern'])",
+    "as CAST(a AS DATE), or of a text of this form; with a pattern, a local time is one of UTC",
+    lambda zone: DATE,
+)
 _reading("to_timestamp(a[, 'pattern'])", "a TIMESTAMP, likewise", _instant)
 _reading("to_timestamp_ltz(a[, 'pattern'])", "likewise", _instant)
 _reading("to_timestamp_ntz(a[, 'pattern'])", "a TIMESTAMP_NTZ, likewise", lambda zone: NTZ)
@@ -119,6 +129,8 @@ _reading("try_to_timestamp(a[, 'pattern'])", "NULL where to_timestamp fails", _i
 def _unix_timestamp(zone: str, value: Sql, pattern: Sql | None = None) -> Sql:
     instant = pa.timestamp("us", zone)
     if is_temporal(value.type) or value.type == NULL:
+        if pattern is not None:
+            string(pattern, zone)
         when = value if value.type == NTZ else cast(value, instant, zone)  # Spark takes a local time as one of UTC
     else:
         when = _read(value, pattern or string_constant(_DEFAULT), zone, instant, attempted=False)

@@ -37,7 +37,7 @@ _INFINITIES = {
     "NaN": math.nan, "+INF": math.inf, "INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf, "-INF": -math.inf,
     "-Infinity": -math.inf,
 }  # fmt: skip
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 _WITH_ZONE = re.compile(r"(Z|[+-]\d{1,2}:\d{1,2})\s*$")
 _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 _EARLIEST_GREGORIAN = -141_427  # the day from which the calendars of Java and Spark agree

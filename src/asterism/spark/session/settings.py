@@ -56,6 +56,7 @@ _NO_LIMIT = 2**31 - 1
 _EXPRESSIONS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.chunkBase64String.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.jsonGenerator.ignoreNullFields": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
