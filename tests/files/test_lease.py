@@ -79,6 +79,21 @@ def test_a_process_that_was_paused_has_lost_its_lease(tmp_path: Path) -> None:
         lease.release()
 
 
+@pytest.mark.parametrize("kind", ["claims", "holds"])
+def test_a_claim_that_cannot_be_written_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    """As on a full disk: others would wait until it expires."""
+
+    class Full(Lease):
+        def _write(self, claim: lease_module._Claim) -> None:
+            super()._write(claim)
+            if claim.state == kind:
+                raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        Full(str(tmp_path), "the checkpoint").acquire()
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_files_that_are_no_claims_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "1-x.json").write_text("{}")
     (tmp_path / f"7-{'0' * 32}-holds.json").write_text("not JSON")

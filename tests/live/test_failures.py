@@ -279,6 +279,28 @@ def test_a_folder_that_was_taken_over(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_a_process_that_is_paused_within_a_snapshot(tmp_path: Path) -> None:
+    """It has checked its lease before; another engine has taken over the folder since then."""
+
+    class Page:
+        def __len__(self) -> int:
+            return 1
+
+        def to_bytes(self) -> bytes:
+            paused._lease.release()
+            other = SnapshotFolder(tmp_path)
+            other.write({1: b"other"}, SnapshotRecord(pages=1), lambda: None, pytest.fail)
+            other.close()
+            return b"paused"
+
+    paused, errors = SnapshotFolder(tmp_path), list[AsterismError]()
+    paused.write({0: Page()}, SnapshotRecord(pages=1), pytest.fail, errors.append)
+    paused.wait()
+    assert [type(error) for error in errors] == [LeaseLostError]
+    assert read_snapshot(tmp_path)[1] == {1: b"other"}
+    paused.close()
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     """The snapshot fails as a whole. The next call says so, and does nothing; then everything goes on."""
     engine = opened(tmp_path, pattern=Pattern.begin("a").next("b"), snapshot_every=None)

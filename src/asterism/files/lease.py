@@ -99,8 +99,8 @@ class Lease:
         :raises OSError: the folder cannot be read or written
         """
         claim = _Claim(max((claim.number for claim in self._claims()), default=0) + 1, self._owner)
-        self._write(claim)
         try:
+            self._write(claim)
             others = self._wait_for_others(claim, waiting)
             self._hold(max([claim.number, *(other.number + 1 for other in others)]), others)
         finally:
@@ -110,7 +110,11 @@ class Lease:
     def _hold(self, number: int, others: list[_Claim]) -> None:
         """Write the claim of the holder, whose number is above all *others*, which have ended."""
         held, start = _Claim(number, self._owner, _HOLDS), _now()
-        self._write(held)
+        try:
+            self._write(held)
+        except BaseException:  # a part of it may be there, for whose end others would wait
+            self._remove(held.name)
+            raise
         # A process that was paused may have renewed its claim before it could see the new one; or this one was paused.
         before = {other.owner: other.renewed for other in others}
         for claim in self._claims():

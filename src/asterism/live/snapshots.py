@@ -20,7 +20,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from asterism.errors import AsterismError, CheckpointMismatchError, NewerStateError, StateError
+from asterism.errors import AsterismError, CheckpointMismatchError, LeaseLostError, NewerStateError, StateError
 from asterism.files.durable_files import NotWrittenError, replace_file
 from asterism.files.lease import Lease
 from asterism.live.handover import Handed
@@ -46,7 +46,8 @@ ALTER TABLE snapshot ADD COLUMN crc32 INTEGER;
 COMMIT;
 """
 _OF_THE_SYSTEM = (
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
 )  # fmt: skip
 """Errors of SQLite in which a disk or a permission is the problem, and not the content."""
 _OF_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -119,10 +120,11 @@ class SnapshotFolder:
             _check_content(self.path)
             self._lease.acquire()
         except (OSError, ValueError) as error:  # a path with characters that paths cannot have
-            raise StateError(f"the folder {self.path} cannot be used", str(error)) from error
+            raise _unusable(self.path, str(error)) from error
         try:
             self._database = self._opened()
             self._identity = self._identity_now()
+            self._user = _user_of(self._database)
         except BaseException:
             self._lease.release()
             raise
@@ -147,6 +149,7 @@ class SnapshotFolder:
             # A commit is on the disk when it returns, and a reader of a savepoint does not disturb it.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
+            _take_over(database)
         except sqlite3.Error as error:
             if database is not None:
                 database.close()
@@ -227,6 +230,12 @@ class SnapshotFolder:
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
+            if _user_of(database) != self._user:  # this process was paused since the lease was checked
+                raise LeaseLostError(
+                    f"the folder {self.path} was taken over by another engine",
+                    "This process was paused while it wrote a snapshot. The snapshots of the other one remain.",
+                    "this engine has stopped writing; to continue it, stop the other one first",
+                )
             database.executemany("INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", values)
             database.executemany(
                 "DELETE FROM pages WHERE number = ?", [(number,) for number, value in changes.items() if value is None]
@@ -281,6 +290,19 @@ def _create(path: Path) -> None:
         replace_file(path / DATABASE, content)
     except NotWrittenError as error:
         raise _unusable(path, error.detail or error.message) from error
+
+
+def _user_of(database: sqlite3.Connection) -> int:
+    """The number of the last engine that has opened the database."""
+    number: int = database.execute("PRAGMA user_version").fetchone()[0]
+    return number
+
+
+def _take_over(database: sqlite3.Connection) -> None:
+    """Keep former users from writing, also one that was paused within a snapshot, when it had checked its lease."""
+    database.execute("BEGIN IMMEDIATE")
+    database.execute(f"PRAGMA user_version = {(_user_of(database) + 1) % 2**31}")
+    database.execute("COMMIT")
 
 
 def _connected(path: Path, mode: str, **options: Any) -> sqlite3.Connection:
