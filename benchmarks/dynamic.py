@@ -6,7 +6,6 @@ rule as a pattern without a processor, too. One JSON line per run on standard ou
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from asterism import CEP, KeyedStream
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.spark.host.execution import Sink
 from benchmarks import harness, rules, streaming
-from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.gen_data import Parameters
 from benchmarks.workloads import DISORDER, KEY, TIME
 
 SERIES = "1,10,100,1000"
@@ -76,13 +75,7 @@ def run(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(
-        prog="python -m benchmarks.dynamic", description="Measure pattern processors on Spark."
-    )
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("dynamic", "Measure pattern processors on Spark.")
     cli.add_argument("--counts", default=SERIES, help="numbers of rules")
     cli.add_argument("--fixed", action="store_true", help="also the first rule as a fixed pattern")
     cli.add_argument("--unwritten", action="store_true", help="compute the matches without writing them")

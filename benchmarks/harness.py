@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import threading
@@ -52,6 +53,19 @@ def expected(size: str, workload: str) -> tuple[int, str]:
 
 
 # ------------------------------------------------------------------ data
+
+
+def command_line(module: str, description: str) -> argparse.ArgumentParser:
+    """The command line of a benchmark, with the options of its data.
+
+    :param module: the name of the module in ``benchmarks``
+    """
+    cli = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=description)
+    cli.add_argument("--size", choices=list(gen_data.SIZES), default="S")
+    cli.add_argument(
+        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
+    )
+    return cli
 
 
 def data_folder(size: str, folder: Path | None, *, binary: bool = False) -> Path:

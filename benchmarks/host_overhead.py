@@ -13,7 +13,6 @@ inside of that, the time in ``operator.process``. One JSON line per run:
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -244,9 +243,7 @@ def run(spark: SparkSession, name: str, files: Path, batches: int, key_groups: i
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.host_overhead", description="Measure the host.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument("--data", type=Path, help="folder of the data; default: benchmarks/data/<size>")
+    cli = harness.command_line("host_overhead", "Measure the host.")
     cli.add_argument("--operators", default=",".join(OPERATORS), help="default: all")
     cli.add_argument("--runs", type=int, default=2, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)

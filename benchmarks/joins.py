@@ -42,7 +42,6 @@ from pyspark.sql import functions as F
 from asterism import JoinedStream, KeyedStream, TumblingWindows, as_of_join, interval_join, window_join
 from asterism.spark.host.execution import Sink
 from benchmarks import harness, streaming
-from benchmarks.gen_data import SIZES
 from benchmarks.windows import ROCKS_DB
 from benchmarks.workloads import DISORDER, KEY, TIMESTAMP
 
@@ -195,11 +194,7 @@ class Benchmark:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.joins", description="Measure joins of streams on Spark.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("joins", "Measure joins of streams on Spark.")
     cli.add_argument("--joins", nargs="+", choices=list(JOINS), default=list(JOINS), help="default: all")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)

@@ -118,13 +118,7 @@ def measured(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(
-        prog="python -m benchmarks.kafka", description="Measure a pattern over a topic of Kafka."
-    )
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("kafka", "Measure a pattern over a topic of Kafka.")
     cli.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     cli.add_argument("--runs", type=int, default=2, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)

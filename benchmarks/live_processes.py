@@ -11,7 +11,6 @@ warm up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -31,7 +30,7 @@ import pyarrow.parquet as pq
 
 from asterism import CEP, KeyedStream, LiveEngine
 from benchmarks import harness
-from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.gen_data import Parameters
 from benchmarks.workloads import COLUMNS, DISORDER, KEY, TIME, WORKLOADS, Workload
 
 BATCH = 10_000
@@ -159,11 +158,7 @@ def record_of(size: str, workload: Workload, mode: str, number: int, made: Seque
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.live_processes", description="Measure W1 in live engines.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("live_processes", "Measure W1 in live engines.")
     cli.add_argument("--workloads", default="W1", help="of W1 to W4; default: W1")
     cli.add_argument("--modes", default=PROCESSES, help=f"{PROCESSES}, {THREADS}; default: {PROCESSES}")
     cli.add_argument("--engines", default="1,2", help="default: 1,2")

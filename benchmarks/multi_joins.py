@@ -32,7 +32,6 @@ from pyspark.sql import functions as F
 
 from asterism import KeyedStream, interval_join, multi_join
 from benchmarks import harness, streaming
-from benchmarks.gen_data import SIZES
 from benchmarks.joins import COLUMNS
 from benchmarks.windows import ROCKS_DB
 from benchmarks.workloads import DISORDER, KEY, TIMESTAMP
@@ -120,13 +119,7 @@ def measured(spark: SparkSession, files: Path, mode: str, args: argparse.Namespa
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(
-        prog="python -m benchmarks.multi_joins", description="Measure joins of three streams."
-    )
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("multi_joins", "Measure joins of three streams.")
     cli.add_argument("--modes", nargs="+", choices=[MULTI, CHAIN, SPARK], default=[MULTI, CHAIN, SPARK])
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)

@@ -12,7 +12,6 @@ per number, which also has the time to read and bind them, and their memory.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import gc
 import io
@@ -263,13 +262,7 @@ def _table(profile: cProfile.Profile, top: int) -> tuple[str, int]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    cli = argparse.ArgumentParser(
-        prog="python -m benchmarks.profile_path", description="Profile the Python side of a stream."
-    )
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("profile_path", "Profile the Python side of a stream.")
     cli.add_argument("--workload", choices=[*WORKLOADS, "W6"], default="W2")
     cli.add_argument("--rules", default="1,10,100,1000", help="the numbers of rules, for W6")
     cli.add_argument("--clause", action="store_true", help="the workload as MATCH_RECOGNIZE")

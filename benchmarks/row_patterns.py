@@ -5,7 +5,6 @@ One JSON line per case and round on standard output; round 0 warms up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from benchmarks import harness
-from benchmarks.gen_data import SIZES
 
 PRICES = harness.HERE.parent / "examples" / "data" / "stock_prices.parquet"
 LONG_ROWS = 500_000
@@ -84,13 +82,7 @@ CASES = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    cli = argparse.ArgumentParser(
-        prog="python -m benchmarks.row_patterns", description="Measure MATCH_RECOGNIZE over tables."
-    )
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("row_patterns", "Measure MATCH_RECOGNIZE over tables.")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     args = cli.parse_args(arguments)
     folder = harness.data_folder(args.size, args.data)

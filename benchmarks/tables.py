@@ -8,7 +8,6 @@ it makes all subsets. Polars is no dependency: ``pip install polars``; without i
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import sys
@@ -21,7 +20,6 @@ import pyarrow as pa
 
 from asterism import CEP, KeyedStream
 from benchmarks import harness
-from benchmarks.gen_data import SIZES
 from benchmarks.workloads import KEY, TIME, WORKLOADS, Workload
 
 ASTERISM, ONE_THREAD, SPARK, DUCKDB, POLARS = "asterism", "one_thread", "spark", "duckdb", "polars"
@@ -170,11 +168,7 @@ def _cpu() -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.tables", description="Measure W1 to W5 over tables.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("tables", "Measure W1 to W5 over tables.")
     cli.add_argument("--workloads", default=",".join(WORKLOADS), help="default: all")
     cli.add_argument("--modes", default=",".join(MODES), help=f"default: all, {', '.join(MODES)}".replace("%", "%%"))
     cli.add_argument("--runs", type=int, default=3, help="runs after those that warm up")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks import floors, harness, streaming
-from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.gen_data import Parameters
 from benchmarks.harness import PeakMemory, Run
 from benchmarks.window_queries import QUERIES
 from benchmarks.workloads import WORKLOADS, Workload
@@ -145,11 +145,7 @@ def _list(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description="Measure W1 to W5 on Spark.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("throughput", "Measure W1 to W5 on Spark.")
     cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
     cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")

@@ -38,7 +38,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from asterism import KeyedStream, SlidingWindows, TumblingWindows, window
 from asterism.spark.host.execution import Sink
 from benchmarks import harness, streaming
-from benchmarks.gen_data import SIZES, Parameters
+from benchmarks.gen_data import Parameters
 from benchmarks.workloads import DISORDER, TIMESTAMP
 
 WINDOWS = {
@@ -268,11 +268,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    cli = argparse.ArgumentParser(prog="python -m benchmarks.windows", description="Measure windows on Spark.")
-    cli.add_argument("--size", choices=list(SIZES), default="S")
-    cli.add_argument(
-        "--data", type=Path, help="folder of the data, generated if absent; default: benchmarks/data/<size>"
-    )
+    cli = harness.command_line("windows", "Measure windows on Spark.")
     cli.add_argument("--windows", type=_names(tuple(WINDOWS)), default=list(WINDOWS), help="default: all")
     cli.add_argument("--modes", type=_names(MODES), default=list(MODES), help="default: all")
     cli.add_argument("--keys", type=_numbers, help="how many keys the users are put into; default: each user is one")

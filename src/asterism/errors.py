@@ -447,6 +447,8 @@ class CheckpointMismatchError(StateError):
 
     remedy: str = "undo this change"
     """what can be done in the program; the hint also has what its host can do. Not kept when the error is pickled."""
+    by_savepoint: bool = False
+    """whether the state can continue with a changed savepoint; not kept when the error is pickled, either"""
 
 
 class CheckpointInUseError(StateError):

@@ -29,6 +29,7 @@ from tests.embedded.test_events import TABLE, failing
 from tests.kit import Golden
 
 RULES: Any = 5
+IDLE: Any = "5 min"
 WITHIN = (timedelta(0), timedelta(1))
 
 
@@ -94,6 +95,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "columns_of_another_type": lambda: KeyedStream(folder_of("a,b\n1,2\n", "a,b\n1,two\n")),
     "no_file": lambda: KeyedStream(Path("there/is/none.csv")),
     "no_format": lambda: KeyedStream("events.xlsx"),
+    "columns_as_text": lambda: KeyedStream("user BIGINT, ts TIMESTAMP", key="user", time="ts"),
     "a_reader_fails": lambda: KeyedStream(pa.RecordBatchReader.from_batches(TABLE.schema, failing())),
     "batches_with_other_columns": lambda: KeyedStream(other_batches()),
     "no_columns": lambda: KeyedStream(pa.table({})),
@@ -102,6 +104,11 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_key_without_equality": lambda: stream(key="price"),
     "a_type_that_arrow_does_not_have": lambda: KeyedStream(pl.DataFrame({"a": [1]}, {"a": pl.Int128})),
     "a_time_without_order": lambda: stream(time="user"),
+    "an_idle_time_as_text": lambda: match_recognize(
+        TABLE, "ORDER BY ts MEASURES A.ts AS t PATTERN (A)", idle_after=IDLE
+    ),
+    "an_unsigned_time": lambda: KeyedStream(pl.DataFrame({"ts": [1]}, {"ts": pl.UInt64}), time="ts"),
+    "a_short_time": lambda: KeyedStream(pl.DataFrame({"ts": [1]}, {"ts": pl.Int32}), time="ts"),
     "a_key_of_several_events": lambda: stream(key="count(user) AS n"),
     "a_key_with_an_unknown_function": lambda: stream(key="reversed(user) AS n"),
     "a_key_with_an_unknown_column": lambda: stream(key="lower(usr) AS n"),

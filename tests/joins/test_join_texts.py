@@ -35,6 +35,7 @@ def without_time() -> object:
 
 TEXTS: dict[str, Provocation] = {
     "between": lambda: IntervalJoin.of(SECOND),
+    "between_texts": lambda: IntervalJoin.of((-SECOND, "2 hours")),
     "between_numbers": lambda: IntervalJoin.of((0, 5)),
     "empty_interval": lambda: IntervalJoin.of((5 * SECOND, -5 * SECOND)),
     "exclusive_interval": lambda: IntervalJoin.of((0 * SECOND, 0 * SECOND), upper_exclusive=True),

@@ -392,6 +392,18 @@ def test_a_folder_that_is_removed(tmp_path: Path) -> None:
         engine.close()
 
 
+def test_the_log_of_a_large_snapshot_is_cut(tmp_path: Path) -> None:
+    folder = SnapshotFolder(tmp_path)
+    log = tmp_path / f"{DATABASE}-wal"
+    sizes = []
+    for size in (3 * snapshots._LOG_SIZE, 1, 1):
+        folder.write({1: bytes(size)}, SnapshotRecord(pages=1), lambda: None, pytest.fail)
+        folder.wait()
+        sizes.append(log.stat().st_size)
+    folder.close()
+    assert sizes[0] > 2 * snapshots._LOG_SIZE >= 2 * sizes[-1]
+
+
 def test_a_snapshot_gives_way_to_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not for long: some engines are called all the time."""
     encoded: list[bool] = []

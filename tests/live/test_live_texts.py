@@ -126,6 +126,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "a_clause_without_a_time": lambda: match_recognize(SCHEMA, "ORDER BY price MEASURES A.ts AS t PATTERN (A)"),
     "results_of_a_schema": lambda: CEP.pattern(stream(), Pattern.begin("a")).matches,
     "windows_of_a_schema": lambda: window(stream(), TumblingWindows.of(SECOND)).aggregate("count(*) AS n"),
+    "windows_without_results": lambda: window(stream(), TumblingWindows.of(SECOND)).open(),
     "a_table_and_a_schema": lambda: interval_join(stream(), stream(TABLE), (-SECOND, SECOND), prefix="r_"),
     "on_spark": lambda: raised(not_live()),
     "a_folder_that_is_not_local": lambda: engine(folder="s3://states/attacks"),

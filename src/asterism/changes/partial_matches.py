@@ -26,7 +26,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import Page
 from asterism.matching.stored_matches import CHANGE
-from asterism.operators.evolution import FIXED
+from asterism.operators.evolution import FIXED, WITHOUT_STATE
 from asterism.patterns.automaton import NfaStateKind
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
@@ -299,5 +299,5 @@ def too_little(needs: str, has: str) -> StateError:
     return StateError(
         "the state cannot be continued with this pattern: keys do not remember enough",
         f"In the new pattern, {needs}. The former one remembers {has}.",
-        "begin a new checkpoint",
+        WITHOUT_STATE,
     )

@@ -10,13 +10,20 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.event_files import check_names, path_of, read_events
+from asterism.columns.schemas import schema_of
 from asterism.columns.time import TIME_UNIT
 from asterism.embedded.lazy_events import LazyTable, lazy_source, unreadable
 from asterism.embedded.memory import memory_of_process
 from asterism.errors import ColumnTypeError, LimitExceededError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
+from asterism.streams.keyed_stream import no_time
 
 _HINT = 'KeyedStream(table, key="user", time="ts")'
+_HINT_AT_SCHEMA = (
+    'KeyedStream(pyarrow.schema([("user", pyarrow.string()), ("ts", pyarrow.timestamp("us", "UTC"))]), ...)'
+)
+TO_INTEGER = 'convert it: pl.col("ts").cast(pl.Int64) in Polars, df["ts"].astype("int64") in pandas, CAST in DuckDB'
+"""The hint at an event time that is a number of another type."""
 _WIDER = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(), pa.date64(): pa.date32(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary(),
@@ -43,7 +50,7 @@ def table_of(events: Any, time: str | None, time_unit: str, *, what: str = "even
     :raises StreamDefinitionError: they are nothing that can be read as a table, or reading them fails
     """
     table = _read(events, time, what, hint)
-    return _in_spark(table.schema, time_unit)[1](table)
+    return _in_spark(table.schema, time, time_unit)[1](table)
 
 
 def events_of(events: Any, time: str | None, time_unit: str) -> pa.Table | LazyTable:
@@ -54,18 +61,20 @@ def events_of(events: Any, time: str | None, time_unit: str) -> pa.Table | LazyT
     if source is None:
         return table_of(events, time, time_unit)
     kinds, read = source
-    schema, convert = _in_spark(kinds, time_unit)
+    schema, convert = _in_spark(kinds, time, time_unit)
     return LazyTable(schema, read, convert)
 
 
-def _in_spark(schema: pa.Schema, time_unit: str) -> tuple[pa.Schema, Callable[[pa.Table], pa.Table]]:
+def _in_spark(schema: pa.Schema, time: str | None, time_unit: str) -> tuple[pa.Schema, Callable[[pa.Table], pa.Table]]:
     """The columns with the types that they have in Spark, and the conversion of a table with some of them.
 
-    :raises StreamDefinitionError: there are no columns, or two with the same name
+    :raises StreamDefinitionError: there are no columns, two with the same name, or an event time that would be a decimal
     """
     check_names(schema.names)
     if not schema.names:
         raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")
+    if time in schema.names and pa.types.is_uint64(schema.field(time).type):
+        raise no_time(str(time), "uint64", TO_INTEGER)
     zones = (str(kind.tz) for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is not None)
     zone = next(zones, "UTC")
     metadata = {TIME_ZONE: zone, TIME_UNIT: time_unit}
@@ -90,6 +99,7 @@ def _in_spark(schema: pa.Schema, time_unit: str) -> tuple[pa.Schema, Callable[[p
 def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     """The table with the types that it has."""
     if isinstance(events, str | PathLike):
+        _check_path(events)
         return read_events(path_of(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
         if isinstance(events, list | dict):
@@ -115,6 +125,21 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         index = (table.schema.pandas_metadata or {}).get("index_columns", [])
         table = table.select([name for name in table.column_names if name not in index])
     return table
+
+
+def _check_path(location: str | PathLike[str]) -> None:
+    """:raises StreamDefinitionError: there is no such file, and the string has columns with their types"""
+    if not isinstance(location, str) or path_of(location).exists():
+        return
+    try:
+        schema_of(location)
+    except StreamDefinitionError:
+        return
+    raise StreamDefinitionError(
+        f"{shown(location)} is not the path of a file",
+        "A string is a path. The columns of a live stream are an Arrow schema.",
+        _HINT_AT_SCHEMA,
+    )
 
 
 def _read_once(reader: pa.RecordBatchReader) -> pa.Table:

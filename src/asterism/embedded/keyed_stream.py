@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from asterism.columns.sort_keys import SortKey, no_order
 from asterism.embedded.batches import batch_table
-from asterism.embedded.events import events_of, is_schema
+from asterism.embedded.events import TO_INTEGER, events_of, is_schema
 from asterism.embedded.lazy_events import LazyTable
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized
@@ -30,6 +30,8 @@ from asterism.streams.keyed_stream import (
     no_partition,
     no_time,
 )
+
+_TO_TIME = 'convert it: pl.col("ts").str.to_datetime() in Polars, pd.to_datetime(df["ts"]) in pandas, CAST in DuckDB'
 
 
 class ArrowKeyedStream(KeyedStream[pa.Table]):
@@ -104,9 +106,7 @@ def _check_time(stream: Stream) -> None:
     kind = None if stream.time is None else stream.df.schema.field(stream.time).type
     is_integer = kind is not None and pa.types.is_int64(kind)
     if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-        hint = (
-            'convert it: pl.col("ts").str.to_datetime() in Polars, pd.to_datetime(df["ts"]) in pandas, CAST in DuckDB'
-        )
+        hint = TO_INTEGER if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else _TO_TIME
         raise no_time(str(stream.time), name_of(spark_type(kind, "UTC") or kind), hint)
     check_times(stream, is_integer=is_integer)
     check_partitions(stream, stream.df.column_names)

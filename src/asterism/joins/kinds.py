@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from asterism.arguments import expect, shown
+from asterism.arguments import expect, hint_of_duration, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StreamDefinitionError
@@ -58,6 +58,16 @@ def _never(rows: JoinRows) -> Ints:
 # ---------------------------------------------------------------------- interval join
 
 
+def _hint(between: Any) -> str:
+    """What could be written instead of bounds that are not two timedeltas."""
+    bounds = between if isinstance(between, tuple | list) and len(between) == 2 else (None, None)
+    lower, upper = (
+        code_of(bound) if isinstance(bound, timedelta) else hint_of_duration(bound, default)
+        for bound, default in zip(bounds, ("timedelta(0)", "timedelta(hours=1)"), strict=True)
+    )
+    return f"between=({lower}, {upper})"
+
+
 @dataclass(frozen=True)
 class IntervalJoin:
     """A row at the time *t* joins the rows from *t* + *lower* to *t* + *upper*, in microseconds.
@@ -80,18 +90,17 @@ class IntervalJoin:
     @classmethod
     def of(cls, between: Any, *, lower_exclusive: bool = False, upper_exclusive: bool = False) -> IntervalJoin:
         """:raises StreamDefinitionError: the bounds are not two durations, or there is no time between them"""
-        hint = "between=(timedelta(0), timedelta(hours=1))"
         if (
             not isinstance(between, tuple | list)
             or len(between) != 2
             or not all(isinstance(bound, timedelta) for bound in between)
         ):
-            raise StreamDefinitionError(f"between must be two timedeltas, not {shown(between)}", hint=hint)
+            raise StreamDefinitionError(f"between must be two timedeltas, not {shown(between)}", hint=_hint(between))
         for name, value in (("lower_exclusive", lower_exclusive), ("upper_exclusive", upper_exclusive)):
             expect(StreamDefinitionError, value, bool, f"{name} must be True or False")
         for bound in between:
             if abs(bound) > timedelta(microseconds=MAX_KEPT):
-                raise StreamDefinitionError(f"a bound of an interval join is out of range: {bound}", hint=hint)
+                raise StreamDefinitionError(f"a bound of an interval join is out of range: {bound}", hint=_hint(None))
         lower, upper = (micros(bound) for bound in between)
         interval = cls(lower + lower_exclusive, upper - upper_exclusive)
         if interval.lower > interval.upper:

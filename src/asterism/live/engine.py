@@ -60,6 +60,10 @@ class _Before:
     results: tuple[Result, ...] = ()
 
 
+_BY_SAVEPOINT = (
+    "continue with a changed savepoint, see create_live_savepoint, change_savepoint and restore_live_savepoint"
+)
+_ANOTHER_FOLDER = "finish() the former query, and open another folder"
 OBSERVATION = "asterism"
 """The name of the counts in the progress of a query, as on Spark."""
 
@@ -162,10 +166,11 @@ class LiveEngine:
         except CheckpointMismatchError as error:
             if self._folder is None:
                 raise
+            by_savepoint = _BY_SAVEPOINT if error.by_savepoint else None
             raise CheckpointMismatchError(
                 f"the folder {self._folder.path} cannot be continued: {error.message.removeprefix(CANNOT_CONTINUE)}",
                 error.detail,
-                "; or ".join(filter(None, [error.remedy, "finish() the former query, and open another folder"])),
+                "; or ".join(filter(None, [error.remedy, by_savepoint, _ANOTHER_FOLDER])),
             ) from error
 
     # ------------------------------------------------------------------ events in, rows out

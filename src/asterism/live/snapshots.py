@@ -35,6 +35,8 @@ _PAUSE = 1e-4
 """Seconds after each page that is encoded, in which a call begins or goes on: Python runs one thread at a time."""
 _PATIENCE = 0.5
 """Seconds for which the pages of a snapshot wait in all until no call is running."""
+_LOG_SIZE = 2**22
+"""The size to which the log of SQLite is cut, in bytes, once its content is in the database; a snapshot may need more."""
 _SCHEMA = """
 CREATE TABLE pages (number INTEGER PRIMARY KEY, value BLOB NOT NULL, crc32 INTEGER);
 CREATE TABLE snapshot (id INTEGER PRIMARY KEY CHECK (id = 0), content TEXT NOT NULL, crc32 INTEGER);
@@ -149,6 +151,7 @@ class SnapshotFolder:
             # A commit is on the disk when it returns, and a reader of a savepoint does not disturb it.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
+            database.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE}")
             _take_over(database)
         except sqlite3.Error as error:
             if database is not None:

@@ -30,6 +30,8 @@ _UNDO = CheckpointMismatchError.remedy
 _EMPTIED = "end the former query with drain=True before, which empties its state"
 _NEW_CHECKPOINT = "use a new checkpoint location"
 _SAVEPOINT = "continue with a changed savepoint, see change_checkpoint"
+WITHOUT_STATE = "begin without the state: with a new checkpoint, or a live engine with a new folder"
+"""The hint at a savepoint that cannot be changed."""
 CHANGES_OF_SAVEPOINTS = (
     "the pattern", "ROWS PER MATCH", "AFTER MATCH SKIP", "PATTERN", "WITHIN", "SUBSET", "DEFINE", "the rows that measures need",
 )  # fmt: skip
@@ -56,7 +58,7 @@ def mismatch(
     error = CheckpointMismatchError(
         f"{CANNOT_CONTINUE}{what}", detail, f"{remedy}; or {of_spark}" if remedy else of_spark
     )
-    error.remedy = remedy
+    error.remedy, error.by_savepoint = remedy, of_spark.startswith(_SAVEPOINT)
     return error
 
 

@@ -19,6 +19,7 @@ from asterism.row_patterns.clause.clause import ClauseDialect, DialectName, dial
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.streams.hosts import host_of, module_of
+from asterism.streams.keyed_stream import check_watermarks
 from asterism.streams.pattern_stream import Rows
 from asterism.streams.run_options import BeginOptions, RunOptions, check_use
 
@@ -122,6 +123,7 @@ def match_recognize(
         raise StreamDefinitionError(
             "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
         )
+    check_watermarks(idle_after, watermark_by)
     check_use(key_groups, drain)
     found: RowPatternStream[Any] = module_of(host_of(df), _ROW_PATTERNS).row_pattern_stream(
         df, clause.clause, max_out_of_orderness, idle_after, watermark_by, key_groups, drain, options

@@ -57,7 +57,6 @@ _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
 _SHOWN = ("in_order", "closing", "on_time", "session_ids")
 NO_CONTENTS: WindowOperatorOptions = {"measures": ["count(*) AS __elements"]}
 """A placeholder, if only late elements are requested, and to validate everything except the aggregates."""
-_HINT = "run(..., process=function, schema='n BIGINT')"
 
 
 @overload
@@ -271,8 +270,8 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
 
         Source: Flink's ``aggregate(AggregateFunction, ProcessWindowFunction)``.
         """
-        contents = _contents_of(process=function, aggregate=aggregate, reduce=reduce, fold=fold)
-        contents["output"] = self._function_schema(schema, _HINT)
+        contents = _contents_of("process", process=function, aggregate=aggregate, reduce=reduce, fold=fold)
+        contents["output"] = self._function_schema(schema, "process(function, schema='n BIGINT')")
         expect_outputs([output], [RESULT_ROWS, *_declared_outputs(function)])
         build = partial(self._operator, contents, False)
         return self._single(build, _OUTPUTS.get(output, output), contents.get("measures"))
@@ -340,7 +339,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
             key_groups=self.key_groups,
             from_savepoint=from_savepoint,
         ).begun(begin)
-        build, operator = self._of_outputs(sinks, cast("ResultOptions", of_results), schema)
+        build, operator = self._of_outputs("run", sinks, cast("ResultOptions", of_results), schema)
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._run(build, operator, sinks, options)
 
@@ -367,7 +366,7 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
         expect_options("open", contents, ResultOptions)
         options = LiveOptions.of(folder, outputs, sinks, snapshot_every)
         names = options.outputs or [RESULT_ROWS]
-        _, operator = self._of_outputs(names, contents, schema)
+        _, operator = self._of_outputs("open", names, contents, schema)
         return self._open(operator, options, {_OUTPUTS.get(name, name): name for name in names})
 
     def _open(self, operator: WindowOperator, options: LiveOptions, names: Mapping[str, str]) -> LiveEngine:
@@ -380,15 +379,18 @@ class WindowedStream(Generic[Rows], metaclass=PythonNames):
     # ------------------------------------------------------------------ operators
 
     def _of_outputs(
-        self, outputs: Collection[str], contents: ResultOptions, schema: Any
+        self, method: str, outputs: Collection[str], contents: ResultOptions, schema: Any
     ) -> tuple[Build, WindowOperator]:
-        """The operator with these outputs."""
+        """The operator with these outputs.
+
+        :param method: that of the user, for hints
+        """
         expect_outputs(outputs, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
-        computed = _contents_of(**contents)
+        computed = _contents_of(method, **contents)
         if contents.get("process") is not None:
-            computed["output"] = self._function_schema(schema, _HINT)
+            computed["output"] = self._function_schema(schema, f"{method}(..., process=function, schema='n BIGINT')")
         if not computed and RESULT_ROWS in outputs:
-            raise _no_result()
+            raise _no_result(method)
         build = partial(self._operator, computed or NO_CONTENTS, LATE_ROWS in outputs)
         return build, self._bound(build, computed.get("measures"))
 
@@ -414,15 +416,19 @@ def _declared_outputs(function: WindowFunction | None) -> list[str]:
     return list(declared_in(type(function), Output)) if isinstance(function, ProcessWindowFunction) else []
 
 
-def _contents_of(**options: Unpack[ResultOptions]) -> WindowOperatorOptions:
-    """The contents of a firing, of which only one can be computed without the elements."""
+def _contents_of(method: str, **options: Unpack[ResultOptions]) -> WindowOperatorOptions:
+    """The contents of a firing, of which only one can be computed without the elements.
+
+    :param method: that of the user, for the hint
+    """
     if sum(options.get(name) is not None for name in ("aggregate", "reduce", "fold")) > 1:
-        raise _no_result()
+        raise _no_result(method)
     return operator_results(options)
 
 
-def _no_result() -> StreamDefinitionError:
+def _no_result(method: str) -> StreamDefinitionError:
+    first = {"run": '{"results": sink}, ', "process": "function, schema, "}.get(method, "")
     return StreamDefinitionError(
         "exactly one of aggregate, reduce and fold is required, or process, which may follow one of them",
-        hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
+        hint=f'{method}({first}aggregate=["count(*) AS n", "sum(amount) AS total"])',
     )

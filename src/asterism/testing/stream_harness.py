@@ -272,7 +272,13 @@ def _wire(
     schema = schema_of(columns)
     what = f'of the input "{name}"'
     expect(StreamDefinitionError, time, str | None, f"the time {what} must be a column", _CONNECTED)
-    expect(StreamDefinitionError, idle_after, timedelta | None, f"idle_after {what} must be a timedelta")
+    expect(
+        StreamDefinitionError,
+        idle_after,
+        timedelta | None,
+        f"idle_after {what} must be a timedelta",
+        "timedelta(minutes=1)",
+    )
     expect_strings(
         StreamDefinitionError,
         [key] if isinstance(key, str) else key,

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import shown
+from asterism.arguments import expect, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import consecutive
 from asterism.columns.time import END_OF_TIME, FAR, micros, to_datetime
@@ -494,8 +494,8 @@ def _check_slide(where: str, size: Any, slide: Any, size_text: str, slide_text: 
 def _check_calendar(
     where: str, size: timedelta | int, slide: timedelta | int, offset: timedelta, zone: str | None
 ) -> None:
-    if not isinstance(offset, timedelta):
-        raise StreamDefinitionError(f"{where}: the offset must be a timedelta, not {shown(offset)}")
+    what = f"{where}: the offset must be a timedelta"
+    expect(StreamDefinitionError, offset, timedelta, what, "offset=timedelta(hours=1)")
     longest = timedelta(days=28 * slide) if isinstance(slide, int) else slide
     if abs(offset) >= longest:
         raise StreamDefinitionError(

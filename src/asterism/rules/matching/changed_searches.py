@@ -18,7 +18,7 @@ import pyarrow as pa
 from asterism.changes.plan import CONTINUES, DROPPED, Counts, PlanPart
 from asterism.columns.arrays import one_chunk
 from asterism.errors import StateError
-from asterism.operators.evolution import CHANGES_OF_SAVEPOINTS, FIXED, check_evolution
+from asterism.operators.evolution import CHANGES_OF_SAVEPOINTS, FIXED, WITHOUT_STATE, check_evolution
 from asterism.operators.key_group import complete
 from asterism.operators.state.state_definition import KEYS_TABLE, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
@@ -56,7 +56,7 @@ class SearchesChange:
             raise StateError(
                 "the savepoint cannot be continued with a pattern that begins with ^",
                 "Keys whose rows are all decided are not in it, and have had a first row.",
-                "begin a new checkpoint",
+                WITHOUT_STATE,
             )
 
     def page(self, value: bytes, tables: Mapping[str, pa.Schema]) -> tuple[bytes | None, Counts]:

@@ -17,7 +17,7 @@ from asterism.changes.plan import Counts
 from asterism.columns.arrays import one_chunk
 from asterism.columns.schemas import small_type
 from asterism.errors import StateError
-from asterism.operators.evolution import FIXED
+from asterism.operators.evolution import FIXED, WITHOUT_STATE
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.savepoints.changes.change import StateChange
 from asterism.savepoints.key_groups import STATE, THE_KEY, rows_schema
@@ -150,7 +150,7 @@ def _refused(before: pa.Schema, after: pa.Schema, reason: str, hint: str | None 
     return StateError(
         "the new key cannot be derived from the former one",
         f"Was: {_shown(before)}\nIs:  {_shown(after)}\n{reason[0].upper()}{reason[1:]}.",
-        hint or "begin a new checkpoint; a key can have another name, or a wider type of integers or decimals",
+        hint or f"{WITHOUT_STATE}; a key can have another name, or a wider type of integers or decimals",
     )
 
 

@@ -248,7 +248,7 @@ def _operator_of_windows(stream: WindowedStream[Any], measures: Sequence[str]) -
             hint='measures=["SUM(v) AS v"]; for process, reduce or fold, a WindowOperator, with the same in_order as the query',
         )
     # With late elements, the events that wait keep all columns that they have.
-    _, operator = stream._of_outputs([RESULT_ROWS, LATE_ROWS], {"aggregate": measures}, None)
+    _, operator = stream._of_outputs("run", [RESULT_ROWS, LATE_ROWS], {"aggregate": measures}, None)
     return operator
 
 

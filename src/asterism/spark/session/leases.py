@@ -23,6 +23,7 @@ from pyspark.sql.utils import is_remote
 from asterism.errors import CheckpointInUseError, StateError
 from asterism.files.file_systems import is_path
 from asterism.files.lease import EXPIRY, Lease
+from asterism.spark.session.interruptions import without_stack_traces
 from asterism.spark.session.settings import hadoop_settings
 from asterism.text.printable import one_line
 
@@ -200,14 +201,15 @@ def unprotected(checkpoint: str, reason: str, what: str = "checkpoint") -> str:
 
 def checked(sink: Callable[[DataFrame, int], Any], checkpoint: str | None) -> Callable[[DataFrame, int], None]:
     """A sink that fails, before it writes, if another process has taken over the checkpoint."""
-    if checkpoint is None or is_remote():  # over Spark Connect, it is sent to another process
+    if is_remote():  # over Spark Connect, it is sent to another process
         return sink
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        _check(checkpoint)
+        if checkpoint is not None:
+            _check(checkpoint)
         sink(rows, batch_id)
 
-    return write
+    return without_stack_traces(write)
 
 
 def _check(checkpoint: str) -> None:
