@@ -389,14 +389,10 @@ def __getattr__(name: str) -> Value:
     if name == "__version__":
         return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
-        try:
-            with loading():
-                module = import_module(f"asterism.{_MODULES[name]}")
-            return getattr(module, name)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "pyspark":
-                raise
-            raise ImportError(f"asterism.{name} needs Spark, and there is no PySpark: pip install pyspark") from error
+        from asterism.errors import explain_missing_spark
+
+        with explain_missing_spark(f"asterism.{name}"), loading():
+            return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     spelled = import_module("asterism.spelling").python_name(name)
     if spelled != name and spelled in _MODULES:
         raise ImportError(f"asterism has no {name!r}: it is {spelled} here")

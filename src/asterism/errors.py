@@ -36,7 +36,7 @@
     ├── OffsetsGoneError           records that a source of a query no longer has
     ├── SourceAccessError          a source of a query that refuses access, or does not respond
     ├── SinkError                  a sink that cannot write each row once, or whose database failed
-    └── MissingPackageError        a package of an extra is not installed
+    └── MissingPackageError        a package of an extra, or of Spark, is not installed; an ImportError, too
 
     UserWarning
     └── PatternWarning             a pattern that certainly does not mean what it says
@@ -487,10 +487,36 @@ class SinkError(AsterismError):
     code = "SINK_ERROR"
 
 
-class MissingPackageError(AsterismError):
+class MissingPackageError(AsterismError, ImportError):
     """A package that this part of Asterism needs is not installed."""
 
     code = "MISSING_PACKAGE"
+
+
+OF_SPARK = ("pyspark", "pandas", "protobuf")
+"""The dependencies that only Spark needs. See docs/decisions/0188."""
+
+
+@contextmanager
+def explain_missing_spark(what: str) -> Iterator[None]:
+    """Inside the block, the error for a package of Spark that is not installed names *what* needs it, and says what to do.
+
+    :raises MissingPackageError: there is none
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (*OF_SPARK, "google"):  # the module of protobuf
+            raise
+        from importlib.metadata import requires
+
+        named = ((re.match(r"[\w-]+", text), text) for text in requires("asterism") or ())
+        packages = " ".join(f"'{text}'" for name, text in named if name and name[0] in OF_SPARK)
+        raise MissingPackageError(
+            f"{what} needs Spark, and its packages are not installed",
+            str(error),
+            f"pip install {packages}; docs/install.md says what works without them",
+        ) from error
 
 
 class PatternWarning(UserWarning):

@@ -111,20 +111,6 @@ def test_import_asterism_sets_the_interpreter_of_a_session() -> None:
     assert run_python(program) == sys.executable
 
 
-def test_a_pattern_can_be_matched_without_spark() -> None:
-    program = (
-        "import sys, pyarrow as pa; from asterism import Pattern; from asterism.matching.operator import CepOperator;"
-        "from asterism.matching.outputs import OutputKind, OutputSpec;"
-        "from asterism.operators.state.state_store import MemoryStore;"
-        "from asterism.operators.operator import Arrival, Now;"
-        "operator = CepOperator(Pattern.begin('a').where('ts > 0'), pa.schema([('ts', pa.int64())]), time='ts',"
-        " outputs={'m': OutputSpec(OutputKind.MATCHES)});"
-        "operator.process(MemoryStore(), [Arrival('events', operator.prepare('events', pa.table({'ts': [1]})))], Now());"
-        "print('pyspark' in sys.modules)"
-    )
-    assert run_python(program) == "False"
-
-
 def test_packages_import_from_those_below() -> None:
     packages = {module.split(".")[0] for module in MODULES}
     assert packages <= LEVEL.keys(), f"no place in the layout: {sorted(packages - LEVEL.keys())}"

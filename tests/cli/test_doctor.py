@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sys
 from importlib import metadata
@@ -43,7 +44,7 @@ def test_a_machine_that_has_everything() -> None:
     assert failures(result) == []
     assert result.exit_code == 0
     assert result.output.endswith("queries can run in this process\n")
-    for text in (sys.executable, f"asterism {metadata.version('asterism')}", "pyspark 4.", "__pycache__"):
+    for text in (sys.executable, f"asterism {metadata.version('asterism')}", "pyarrow ", "__pycache__"):
         assert text in result.output
     assert "ok      a query in this process: a table took" in result.output
     assert "Java" not in result.output
@@ -108,9 +109,29 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(metadata, "version", other)
     (found,) = failures(run())
-    assert "pyspark is 3.4.0 (needed: " in found
-    assert "duckdb is not installed (needed: " in found
-    assert found.endswith("-> install asterism with pip in an environment of its own: pip install asterism")
+    assert found.startswith("packages: duckdb is not installed (needed: ")
+    assert found.endswith("', or install asterism with pip in an environment of its own")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    of_spark = next(line for line in failures(run("--spark")) if line.startswith("packages for Spark: "))
+    assert re.sub(r"[<>=]+[\d.]+,?", "", of_spark) == (
+        "packages for Spark: pyspark is 3.4.0 (needed: ) -> "
+        "pip install 'pyspark', or install asterism with pip in an environment of its own"
+    )
+
+
+@pytest.mark.usefixtures("without_queries")
+def test_without_the_packages_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = metadata.version
+
+    def other(name: str) -> str:
+        if name in ("pyspark", "pandas"):
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", other)
+    result = run()
+    assert (failures(result), result.exit_code) == ([], 0)
+    assert "; not installed: pyspark, pandas, which only Spark needs\n" in result.output
 
 
 @pytest.mark.usefixtures("without_queries")

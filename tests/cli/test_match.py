@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import test_cli_on_spark
-from tests.cli.test_cli_on_spark import ON_SSH, SSH, rows_of, run
+from tests.cli.test_cli_on_spark import ON_SSH, rows_of, run
 
 any_event = test_cli_on_spark.any_event
 brute_force = test_cli_on_spark.brute_force
@@ -81,17 +79,3 @@ def test_an_error_is_said_without_a_traceback(
     events.write_text(lines + "\n", encoding="utf-8")
     result = run("match", any_event, "--input", events, *options)
     assert (result.exit_code, result.stderr[: len(problem)]) == (2, problem)
-
-
-def test_nothing_of_spark_is_imported(brute_force: Path) -> None:
-    program = f"""
-import sys
-sys.modules["pyspark"] = None
-from asterism.cli.common import terminal
-terminal.SLOW = 3600.0
-from asterism.cli.main import main
-main(["match", {str(brute_force)!r}, "--input", {str(SSH)!r}, "--key", "ip", "--time", "ts"], standalone_mode=False)
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
-    assert result.stderr == ""
-    assert result.stdout.splitlines()[-1] == "150 matches, the first 20 are shown"

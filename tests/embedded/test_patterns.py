@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +9,7 @@ import pytest
 
 from asterism import CEP, KeyedStream, Pattern, PatternStream
 from asterism.errors import PatternWarning
-from tests.embedded.cases import CASES, ID_PAIRS, TRADES, Counted, two
+from tests.embedded.cases import CASES, TRADES, Counted, two
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")
 
@@ -82,30 +80,3 @@ def test_outputs_of_a_match_function() -> None:
 def test_a_warning_about_the_pattern() -> None:
     with pytest.warns(PatternWarning):
         CEP.pattern(KeyedStream(TRADES, time="ts"), Pattern.begin("x").where("1 = 2"))
-
-
-def test_nothing_needs_pyspark() -> None:
-    """Nor is it imported if it is there."""
-    program = f"""
-import sys
-sys.modules["pyspark"] = None
-import pyarrow as pa
-from asterism import CEP, KeyedStream, Pattern, timeline
-events = pa.table({{"user": ["Ann", "ann"], "ts": pa.array([1, 2], pa.timestamp("us"))}})
-pattern = Pattern.begin("x").next("y").where("LAST(x.user) <> user")
-found = CEP.pattern(KeyedStream(events, key="lower(user) AS name", time="ts"), pattern)
-found.run({{"matches": lambda rows, number: None}})
-found.show_timeline().to_svg()
-timeline(found.matches, "name")
-try:
-    from asterism import read_state
-except ImportError as error:
-    print(error)
-print(found.select({ID_PAIRS[0].replace("id", "user")!r}).to_pylist())
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
-    assert result.stderr == ""
-    assert result.stdout.splitlines() == [
-        "asterism.read_state needs Spark, and there is no PySpark: pip install pyspark",
-        "[{'name': 'ann', 'x': 'Ann'}]",
-    ]

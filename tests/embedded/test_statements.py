@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,17 +51,10 @@ def test_a_statement_reads_nothing_but_its_tables(tmp_path: Path) -> None:
             asterism.sql(text, trades=TRADES)
 
 
-def test_the_command_needs_no_spark(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path) -> None:
     pq.write_table(TRADES, tmp_path / "trades.parquet")
     statement, expected = STATEMENTS["a table"]
     arguments = ["sql", statement, "--table", f"trades={tmp_path / 'trades.parquet'}"]
     result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "out.parquet")])
     assert (result.exit_code, result.stdout) == (0, f"1 row written to {tmp_path / 'out.parquet'}\n")
     assert rows_of(pq.read_table(tmp_path / "out.parquet")) == expected
-    program = (
-        "import sys; sys.modules['pyspark'] = None; from asterism.cli.common import terminal; terminal.SLOW = 3600.0; "
-        f"from asterism.cli.main import main; main({arguments!r})"
-    )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
-    assert shown.stderr == ""
-    assert shown.stdout.splitlines()[-1] == "1 row"

@@ -30,6 +30,10 @@ def engine(pattern: Pattern | None = None, **options: Any) -> LiveEngine:
     return CEP.pattern(stream(), pattern or Pattern.begin("a").next("b")).open(**options)
 
 
+def counted() -> LiveEngine:
+    return CEP.pattern(KeyedStream(pa.schema([("ts", pa.int64())]), time="ts"), Pattern.begin("a")).open()
+
+
 def joined() -> LiveEngine:
     return interval_join(stream(), stream(), (-SECOND, SECOND), prefix="r_").open()
 
@@ -140,6 +144,8 @@ TEXTS: dict[str, Callable[[], object]] = {
     "no_dict": lambda: engine().process([EVENT, 5]),
     "a_value_of_another_type": lambda: engine().process(EVENT | {"price": "high"}),
     "a_time_as_text": lambda: engine().process(EVENT | {"ts": "2026-01-01T12:00:00Z"}),
+    "a_time_as_a_number": lambda: engine().process(EVENT | {"ts": 1_767_268_800_000}),
+    "a_fraction_as_an_integer": lambda: counted().process([{"ts": 1}, {"ts": 2.0}, {"ts": 2.5}]),
     "a_column_is_missing": lambda: engine().process(TABLE.drop_columns(["price"])),
     "a_column_of_another_type": lambda: engine().process(TABLE.set_column(2, "price", pa.array(["1.0"], pa.string()))),
     "no_time": lambda: engine().process(EVENT | {"ts": None}),

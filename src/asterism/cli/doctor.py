@@ -20,7 +20,7 @@ import click
 
 from asterism.cli.common.local_spark import local_spark, temporary_folder
 from asterism.cli.common.terminal import first_paragraph, status_line
-from asterism.errors import AsterismError
+from asterism.errors import OF_SPARK, AsterismError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,6 +93,7 @@ def _checks() -> Iterator[Check]:
 
 def _checks_of_spark() -> Iterator[Check]:
     """The checks of what only Spark needs."""
+    yield "packages for Spark", lambda _: _installed(of_spark=True)
     yield "Java", lambda _: _java()
     yield "Python of Spark's workers", lambda _: _python_of_workers()
     yield "a query on Spark", _query_on_spark
@@ -103,26 +104,40 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    """The dependencies without extras."""
+    """The dependencies without extras that every query needs. Those of Spark may be missing."""
+    missing = [name for name in OF_SPARK if _version(name) is None]
+    note = f"; not installed: {', '.join(missing)}, which only Spark needs" if missing else ""
+    return f"asterism {_version('asterism')}, {_installed(of_spark=False)}{note}"
+
+
+def _version(name: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _installed(*, of_spark: bool) -> str:
+    """The dependencies without extras that only Spark needs, or the others."""
     from packaging.requirements import Requirement
 
-    requirements = [Requirement(text) for text in metadata.requires("asterism") or ()]
-    installed, wrong = [f"asterism {metadata.version('asterism')}"], []
-    for requirement in requirements:
+    installed, problems, needed = [], [], []
+    for requirement in map(Requirement, metadata.requires("asterism") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        try:
-            version = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            wrong.append(f"{requirement.name} is not installed (needed: {requirement.specifier})")
+        if (requirement.name in OF_SPARK) != of_spark:
             continue
-        installed.append(f"{requirement.name} {version}")
-        if not requirement.specifier.contains(version, prereleases=True):
-            wrong.append(f"{requirement.name} is {version} (needed: {requirement.specifier})")
-    if wrong:
-        raise CheckFailedError(
-            "; ".join(wrong), "install asterism with pip in an environment of its own: pip install asterism"
-        )
+        version = _version(requirement.name)
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            is_what = "is not installed" if version is None else f"is {version}"
+            problems.append(f"{requirement.name} {is_what} (needed: {requirement.specifier})")
+            needed.append(f"'{requirement.name}{requirement.specifier}'")
+        else:
+            installed.append(f"{requirement.name} {version}")
+    if problems:
+        advice = f"pip install {' '.join(needed)}, or install asterism with pip in an environment of its own"
+        raise CheckFailedError("; ".join(problems), advice)
     return ", ".join(installed)
 
 

@@ -7,8 +7,11 @@ stderr.
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from asterism.cli.common.terminal import errors_explained
 from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
 from asterism.cli.demo import demo
@@ -24,10 +27,19 @@ from asterism.cli.state import state
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace
 from asterism.cli.validate import validate
+from asterism.errors import explain_missing_spark
 from asterism.loading import tell_of_compiling
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Commands(click.Group):
+    """Commands, of which some, or some of their options, need Spark."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with errors_explained(), explain_missing_spark("this command"):
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="asterism")
 def main() -> None:
     """Complex event processing over tables and streams, in this process and on Apache Spark."""

@@ -70,7 +70,8 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
     formats = {FORMATS[end] for end in ends}
     if len(formats) != 1:
         problem = f"it has files of several formats ({', '.join(ends)})" if formats else "no file in a supported format"
-        raise StreamDefinitionError(f"{path}: {problem}", hint=f"supported formats: {', '.join(FORMATS)}")
+        hint = f"supported formats: {', '.join(FORMATS)}; a DataFrame of another one is a table, too"
+        raise StreamDefinitionError(f"{path}: {problem}", hint=hint)
     return formats.pop(), sorted(file for named in by_end.values() for file in named)
 
 

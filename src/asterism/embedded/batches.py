@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -116,7 +117,11 @@ def _column(table: pa.Table, field: pa.Field, schema: pa.Schema) -> pa.ChunkedAr
             raise InvalidEventError(
                 f"two columns of the batch are named {field.name!r:.100}", f"Columns: {names:.1000}", "rename one"
             )
-        raise ColumnNotFoundError.from_missing_and_available(field.name, table.column_names, "in this batch")
+        raise ColumnNotFoundError(
+            f"this batch has no column {field.name!r:.100}",
+            f"Columns: {', '.join(table.column_names):.1000}",
+            "rename a column, or add one that is NULL",
+        )
     column = table.column(field.name)
     if column.type == field.type:
         return column
@@ -160,6 +165,9 @@ def _of_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
         for field in schema:
             if pa.types.is_float32(field.type) and pc.any(pc.is_inf(table.column(field.name))).as_py():
                 _finite(pa.chunked_array([pa.array([row.get(field.name) for row in rows], pa.float64())]), field.type)
+            if any(_may_be_changed(kind, field.type) for kind in {type(row.get(field.name)) for row in rows}):
+                for row in rows:
+                    _check_value(row.get(field.name), field)
         return table
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         for row in rows:
@@ -168,15 +176,28 @@ def _of_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
         raise
 
 
+def _may_be_changed(kind: type, to: pa.DataType) -> bool:
+    """Whether Arrow converts values of a Python type, but makes something else of some: 2 of 2.5, and a time in microseconds of
+    every number.
+    """
+    if pa.types.is_integer(to):
+        return issubclass(kind, Number) and not issubclass(kind, Integral)
+    return (pa.types.is_timestamp(to) or pa.types.is_date(to)) and issubclass(kind, Number)
+
+
 def _check_value(value: Any, field: pa.Field) -> None:
     try:
         pa.array([value], field.type)
+        if _may_be_changed(type(value), field.type) and not (pa.types.is_integer(field.type) and value == int(value)):
+            raise ValueError("it would become another value")
         if pa.types.is_float32(field.type):
             _finite(pa.chunked_array([pa.array([value], pa.float64())]), field.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         hint = None
         if pa.types.is_timestamp(field.type) and isinstance(value, str):
             hint = f'datetime.fromisoformat("{datetime(2026, 1, 31)}")'
+        elif pa.types.is_timestamp(field.type) and isinstance(value, Number):
+            hint = "datetime.fromtimestamp(milliseconds / 1000, UTC), or a column of the type BIGINT and its time_unit"
         elif isinstance(value, list) and not pa.types.is_nested(field.type):
             hint = "a dict is one event; pyarrow.table({...}) has columns"
         raise InvalidEventError(

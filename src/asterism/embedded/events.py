@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import Any
 
@@ -102,9 +102,10 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         _check_path(events)
         return read_events(path_of(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
-        if isinstance(events, list | dict):
-            made = "Table.from_pylist" if isinstance(events, list) else "table"
-            hint = f"pyarrow.{made}(...) makes a table of a {type(events).__name__}"
+        if isinstance(events, list | tuple | Iterator):
+            hint = "pyarrow.Table.from_pylist(list(rows)) makes a table of dicts, RecordBatchReader.from_batches of batches"
+        elif isinstance(events, dict):
+            hint = "pyarrow.table(...) makes a table of a dict"
         raise StreamDefinitionError(
             f"{what} must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
             "Anything with Arrow's C stream interface is a table: of pyarrow, Polars, pandas, DuckDB.",

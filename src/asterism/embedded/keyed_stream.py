@@ -31,6 +31,7 @@ from asterism.streams.keyed_stream import (
     no_time,
 )
 
+_TO_WHOLE = 'make it whole, here from seconds to milliseconds: (pl.col("ts") * 1000).cast(pl.Int64) in Polars'
 _TO_TIME = 'convert it: pl.col("ts").str.to_datetime() in Polars, pd.to_datetime(df["ts"]) in pandas, CAST in DuckDB'
 
 
@@ -106,7 +107,12 @@ def _check_time(stream: Stream) -> None:
     kind = None if stream.time is None else stream.df.schema.field(stream.time).type
     is_integer = kind is not None and pa.types.is_int64(kind)
     if kind is not None and not (is_integer or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-        hint = TO_INTEGER if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else _TO_TIME
+        if pa.types.is_integer(kind):
+            hint = TO_INTEGER
+        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            hint = _TO_WHOLE
+        else:
+            hint = _TO_TIME
         raise no_time(str(stream.time), name_of(spark_type(kind, "UTC") or kind), hint)
     check_times(stream, is_integer=is_integer)
     check_partitions(stream, stream.df.column_names)

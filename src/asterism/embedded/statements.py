@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from sqlglot import exp, parse
-from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 
 from asterism.arguments import expect_string
 from asterism.columns.internal import internal
@@ -29,6 +29,8 @@ from asterism.streams.keyed_stream import KeyedStream, check_watermarks
 from asterism.streams.run_options import check_use
 from asterism.streams.statements import Statement, StatementRun
 
+_SHOWN = 60
+"""How many characters of a statement an error shows."""
 _HINT = 'sql("SELECT * FROM trades MATCH_RECOGNIZE (...)", trades=table)'
 
 
@@ -175,5 +177,14 @@ def _translated(query: str) -> str:
             raise _no_query()
         return statements[0].sql("duckdb", unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
-        reason = str(error).partition("\n")[0].replace(internal(""), "")
-        raise StreamDefinitionError("the statement cannot be translated for DuckDB", reason) from None
+        raise StreamDefinitionError("the statement cannot be translated for DuckDB", _reason(error)) from None
+
+
+def _reason(error: SqlglotError) -> str:
+    """What is wrong, and where. The lines and columns of the parser are those of the text without the clauses."""
+    details = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+    problem = str(details.get("description") or error).partition("\n")[0].partition(" but got <Token")[0]
+    if problem.startswith("Required keyword"):
+        problem = "Something is missing"
+    before = " ".join(f"{details.get('start_context', '')}{details.get('highlight', '')}".split())[-_SHOWN:]
+    return (f"{problem.rstrip('.')}, here: ...{before}" if before else problem).replace(internal(""), "")

@@ -160,7 +160,13 @@ def check_columns(columns: Sequence[str], names: Sequence[str], where: str) -> N
     check_strings(names)
     for name in names:
         if name not in columns:
-            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
+            error = ColumnNotFoundError.from_missing_and_available(name, columns, where)
+            column, _, direction = name.rpartition(" ")
+            if direction.upper() == "DESC":
+                raise ColumnNotFoundError(
+                    error.message, error.detail, f'a leading "-" is descending: "-{column.strip()}"'
+                )
+            raise error
 
 
 def check_strings(names: Sequence[object]) -> None:

@@ -19,8 +19,8 @@ def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_
     """Draw matches on a time axis: a line for each key, a bar for each match, a point for each event.
 
     :param matches: the matches of a pattern over a table, or any rows with a start and an end, such as the results of windows: a
-        DataFrame that is not a stream, a pyarrow table or a pandas DataFrame. Columns that contain the events of a stage, as
-        those of :attr:`asterism.PatternStream.matches`, become points.
+        DataFrame of Spark that is not a stream, a table of pyarrow, Polars, pandas or DuckDB. Columns that contain the events of
+        a stage, as those of :attr:`asterism.PatternStream.matches`, become points.
     :param key: the columns whose values have a line each. Default: one line.
     :param start: the column with the start of a match, a timestamp
     :param end: the column with its end, a timestamp
@@ -35,16 +35,10 @@ def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_
     """
     for name, column in (("start", start), ("end", end)):
         expect_string(StreamDefinitionError, column, f"{name} must be the name of a column", f'{name}="window_{name}"')
-    import pandas as pd  # takes half a second
-
     names = [key] if isinstance(key, str) else key
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise StreamDefinitionError(f"the key must be columns, not {shown(key)}", hint='timeline(matches, key="user")')
-    if isinstance(matches, pa.Table):
-        table = matches
-    elif isinstance(matches, pd.DataFrame):
-        table = pa.Table.from_pandas(matches, preserve_index=False)
-    elif is_of_spark(matches) and hasattr(matches, "isStreaming"):
+    if is_of_spark(matches) and hasattr(matches, "isStreaming"):
         if matches.isStreaming:
             raise StreamDefinitionError(
                 "a stream cannot be drawn",
@@ -54,6 +48,8 @@ def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_
         if start in matches.columns:
             rows = matches.orderBy(quoted_name(start))
         table = rows.limit(MAX_ROWS + 1).toArrow()
+    elif hasattr(matches, "__arrow_c_stream__"):
+        table = pa.table(matches)
     else:
         raise StreamDefinitionError(
             f"a timeline needs a DataFrame, not {shown(matches)}", hint="timeline(CEP.pattern(...).matches)"

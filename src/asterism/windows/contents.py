@@ -120,7 +120,7 @@ def _check_names(spec: WindowSpec, names: Sequence[str], computation: Computatio
     is_element = spec.reduce is not None and spec.function is None
     firing_columns = [*OWN_COLUMNS, *(SESSION_COLUMNS if spec.session_ids else ())]
     of_stream = [*firing_columns, *spec.keys, *(names if is_element else [])]
-    _check_alike(of_stream, "rename the column of the stream, for example to {1!r}", firing_columns)
+    _check_alike(of_stream, 'rename the column of the stream; of a key: key="{0} AS {1}"', firing_columns)
     if not is_element:
         where = "use another name: sum(amount) AS total" if spec.function is None else "use another name in the schema"
         _check_alike([*of_stream, *names], where, firing_columns)
