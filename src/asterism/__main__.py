@@ -1,5 +1,5 @@
 """``python -m asterism`` is the command ``asterism``."""
 
-from asterism.cli.main import main
+from asterism.cli.main import run
 
-main(prog_name="asterism")
+run()

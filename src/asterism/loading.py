@@ -1,4 +1,4 @@
-"""Loads modules faster, and says when compiled code has to be made first."""
+"""Loads modules faster, and says when compiled code has to be made first. See docs/decisions/0187."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from functools import cache
 COMPILING = (
     "asterism: compiling, once on this machine, which takes about half a minute (`asterism compile` does it beforehand)"
 )
+_OBJECTS = 300_000
+_FEW = 1_000
+"""Objects: fewer than Python has when it has started. Python 3.12 itself sets some hundred aside."""
 _on_compiling: Callable[[], None] | None = None
 """None: nobody is told, as in Spark's workers."""
 
@@ -20,7 +23,8 @@ def loading() -> Iterator[None]:
     """Inside of the block, which imports modules or loads compiled code, no garbage is collected.
 
     Modules are made of many objects that live as long as the process, and the collector looks at all of them again and again:
-    that is a sixth of the time from the start of a process to the first match.
+    that is a sixth of the time from the start of a process to the first match. After the block they are old, as if it had
+    looked at them.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -28,7 +32,23 @@ def loading() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if gc.get_freeze_count() < _FEW:  # otherwise the program has set its objects aside, which must stay so
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation
             gc.enable()
+
+
+def collect_later() -> None:
+    """In the process of a command, collect no garbage before it has made more objects than all modules have."""
+    usual = gc.get_threshold()
+
+    def as_usual(phase: str, _: dict[str, int]) -> None:
+        if phase == "stop":
+            gc.callbacks.remove(as_usual)
+            gc.set_threshold(*usual)
+
+    gc.callbacks.append(as_usual)
+    gc.set_threshold(_OBJECTS, *usual[1:])
 
 
 def at_terminal() -> bool:

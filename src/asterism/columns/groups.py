@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, filled, from_numpy, one_chunk, to_numpy
 from asterism.columns.internal import internal
 
 KEY_HASH = internal("key_hash")
@@ -42,7 +42,7 @@ def mask_of(values: pa.ChunkedArray) -> Mask:
     """A Boolean mask of the rows where a condition is TRUE; NULL is not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):
         return np.zeros(len(values), np.bool_)
-    return cast("Mask", (pc.fill_null(values, False) if values.null_count else values).to_numpy())
+    return filled(values)
 
 
 def as_int64(array: pa.Array) -> Ints:
@@ -52,9 +52,7 @@ def as_int64(array: pa.Array) -> Ints:
         array = array.cast(pa.date32()).cast(pa.int32())
     elif pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    if array.null_count:  # the call takes time
-        array = pc.fill_null(array, 0)
-    return cast(Ints, array.to_numpy(zero_copy_only=False).astype(np.int64))
+    return filled(array).astype(np.int64)
 
 
 def normalize_nan_and_zero(column: Any) -> Any:
@@ -103,12 +101,12 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
         encoded = pc.dictionary_encode(one_chunk(column), null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
-        column_codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        column_codes = to_numpy(encoded.indices).astype(np.int64)
         if codes is None:
             codes, count = column_codes, len(encoded.dictionary)
         else:
-            again = pc.dictionary_encode(pa.array(codes * len(encoded.dictionary) + column_codes))
-            codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
+            again = pc.dictionary_encode(from_numpy(codes * len(encoded.dictionary) + column_codes))
+            codes, count = to_numpy(again.indices).astype(np.int64), len(again.dictionary)
     assert codes is not None
     return codes, count
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asterism.columns.arrays import one_chunk
+from asterism.columns.arrays import filled, from_strings, one_chunk, to_numpy
 from asterism.columns.compiled import entry
 from asterism.columns.groups import as_int64
 
 _PRIME = np.uint64(0x100000001B3)
 _BASIS = np.uint64(0xCBF29CE484222325)
+_EMPTY = from_strings([""])[0]
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -68,7 +68,7 @@ def hash_keys(keys: pa.Table) -> npt.NDArray[np.uint64]:
         array = one_chunk(column)
         values = mixed(_hash_of(array) + _BASIS)
         if array.null_count:
-            values[array.is_null().to_numpy(zero_copy_only=False)] = _PRIME
+            values[to_numpy(array.is_null())] = _PRIME
         hashes = mixed(hashes * _PRIME ^ values)
     return hashes
 
@@ -78,8 +78,8 @@ def _hash_of(array: pa.Array) -> npt.NDArray[np.uint64]:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return as_int64(array).view(np.uint64)
     if pa.types.is_floating(kind):
-        values = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False).astype(np.float64)
+        values = filled(array).astype(np.float64)
         return np.where(np.isnan(values), np.nan, values).view(np.uint64)  # one of the many bit patterns of NaN
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind)):
         array = pa.array([str(value) for value in array.to_pylist()], pa.string())
-    return hash_strings(array.fill_null(b"" if pa.types.is_binary(kind) else "") if array.null_count else array)
+    return hash_strings(array.fill_null(_EMPTY.cast(array.type)) if array.null_count else array)

@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.columns.arrays import from_strings
 from asterism.columns.groups import normalize_nan_and_zero
 
 KEY = "__key"
 """Column of keys as strings."""
+_COLON, _NULL, _NOTHING = from_strings([":", "-", ""])
 
 
 def key_strings(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
@@ -21,13 +23,13 @@ def key_strings(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
     those of Spark's GROUP BY, for which -0.0 is 0.0 and every NaN is the same.
     """
     if not columns:
-        return pa.array([""] * rows, pa.string())
+        return from_strings([""] * rows)
     parts = []
     for column in columns:
         string = _as_string(column)
-        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(string), pa.string()), string, ":")
-        parts.append(pc.fill_null(part, "-") if part.null_count else part)
-    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
+        part = pc.binary_join_element_wise(pc.cast(pc.utf8_length(string), pa.string()), string, _COLON)
+        parts.append(pc.fill_null(part, _NULL) if part.null_count else part)
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _NOTHING)
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 

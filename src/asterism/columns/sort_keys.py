@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, from_numpy
 from asterism.errors import ColumnTypeError
 
 _WRITTEN = re.compile(r"(-?)(.*?)(?:\s+NULLS\s+(FIRST|LAST))?", re.IGNORECASE | re.DOTALL)
@@ -71,7 +71,7 @@ def order_of(rows: pa.Table, keys: Sequence[SortKey]) -> Ints:
     """
     order = np.arange(rows.num_rows)
     for name, descending, nulls_first in reversed(keys):
-        values = rows.column(name).take(pa.array(order))
+        values = rows.column(name).take(from_numpy(order))
         positions = pc.sort_indices(values, sort_keys=[("", "descending" if descending else "ascending")]).to_numpy()
         # In both directions, pyarrow sorts NaN and then null to the end.
         nans = (pc.sum(pc.is_nan(values)).as_py() or 0) if pa.types.is_floating(values.type) else 0

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.columns.arrays import from_numpy, to_numpy
 from asterism.errors import ColumnTypeError, InvalidEventError, NullEventTimeError, OperatorError
 
 END_OF_TIME = 2**63 - 1
@@ -130,13 +131,13 @@ class TimeColumn:
             cut = pc.divide(count, of)
             count = pc.subtract(cut, pc.less(pc.subtract(count, pc.multiply(cut, of)), 0).cast(pa.int64()))
         first, last = self._range(each)
-        values = (count.drop_null() if count.null_count else count).to_numpy()
+        values = to_numpy(count.drop_null() if count.null_count else count)
         if len(values) and (values.min() < first or values.max() > last):
             if not lenient:
                 raise self._out_of_range()
             outside = pc.fill_null(pc.or_(pc.greater(count, last), pc.less(count, first)), False)
             count = pc.if_else(outside, None, count)
-        return count if each <= 1 else pc.multiply(count, each)
+        return count if each <= 1 else pc.multiply(count, from_numpy(np.array([each]))[0])
 
     def of_integer(self, value: int) -> int:
         """:meth:`to_micros` of a single value of a column of integers."""
@@ -192,14 +193,14 @@ class TimeColumn:
             if events is not None:
                 shown = np.where((events > LAST_TIMESTAMP) & (values != END_OF_TIME), values, shown)
             if pa.types.is_timestamp(self.type):
-                return pa.array(shown).cast(self.written)
-            return pa.array((shown // DAY).astype(np.int32)).cast(pa.date32())
+                return from_numpy(shown).cast(self.written)
+            return from_numpy((shown // DAY).astype(np.int32)).cast(pa.date32())
         if self._nanos >= 1000:
             count = values // (self._nanos // 1000)
         else:
             last = END_OF_TIME // 1000
             count = np.clip(values, -last, last) * 1000
-        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, count))
+        return from_numpy(np.where(values == END_OF_TIME, END_OF_TIME, count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None =
     unknown = (values <= BEFORE_TIME) | (values == END_OF_TIME)
     if known is not None:
         unknown |= ~known
-    return pa.array(np.clip(values, FIRST_TIMESTAMP, LAST_TIMESTAMP), MOMENT, mask=unknown)
+    return from_numpy(np.clip(values, FIRST_TIMESTAMP, LAST_TIMESTAMP), ~unknown).cast(MOMENT)
 
 
 def micros(duration: timedelta | None) -> int:

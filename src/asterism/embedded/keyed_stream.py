@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from asterism.columns.arrays import empty_table
 from asterism.columns.sort_keys import SortKey, no_order
 from asterism.embedded.batches import batch_table
 from asterism.embedded.events import TO_INTEGER, events_of, is_schema
@@ -45,7 +46,7 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
     def __post_init__(self) -> None:
         self.check_definition()
         object.__setattr__(self, "live", is_schema(self.df))
-        table = events_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        table = events_of(empty_table(pa.schema(self.df)) if self.live else self.df, self.time, self.time_unit)
         columns = table.schema
         order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
         times = [] if self.time is None else [self.time]
@@ -60,7 +61,7 @@ class ArrowKeyedStream(KeyedStream[pa.Table]):
             return table
 
         if isinstance(table, LazyTable):
-            table = table.with_computed(with_keys(columns.empty_table()).schema, computed)
+            table = table.with_computed(with_keys(empty_table(columns)).schema, computed)
         else:
             table = _without_null_keys(with_keys(table), names)
         object.__setattr__(self, "batch", lambda events: with_keys(batch_table(events, columns)))
@@ -89,7 +90,7 @@ class _ArrowStreamWithoutKey(StreamWithoutKey[pa.Table]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "live", is_schema(self.df))
-        table = events_of(pa.schema(self.df).empty_table() if self.live else self.df, self.time, self.time_unit)
+        table = events_of(empty_table(pa.schema(self.df)) if self.live else self.df, self.time, self.time_unit)
         object.__setattr__(self, "batch", lambda events: batch_table(events, table.schema))
         self.set_events(table, table.column_names)
         _check_time(self)

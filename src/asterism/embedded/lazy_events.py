@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from asterism.columns.arrays import empty_table
 from asterism.columns.event_files import (
     TIMESTAMPS,
     as_in_spark,
@@ -212,7 +213,7 @@ def _files(path: Path, time: str | None) -> tuple[pa.Schema, Batches] | None:
             table = pa.table(columns, schema=whole)
             yield from as_in_spark(table, kind, time).combine_chunks().to_batches()
 
-    return as_in_spark(schema.empty_table(), kind, time).schema, read
+    return as_in_spark(empty_table(schema), kind, time).schema, read
 
 
 def _size(file: Path) -> int:

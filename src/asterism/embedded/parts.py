@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from asterism.columns.arrays import one_chunk
+from asterism.columns.arrays import from_numpy, one_chunk
 from asterism.columns.groups import as_int64
 from asterism.embedded.memory import memory_of_tables
 from asterism.errors import LimitExceededError
@@ -179,7 +179,7 @@ class _Chunk(NamedTuple):
     @classmethod
     def of(cls, rows: pa.Table, buckets: Buckets) -> _Chunk:
         ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS)).tolist()
-        return cls(rows.take(pa.array(np.argsort(buckets, kind="stable"))), ends)
+        return cls(rows.take(from_numpy(np.argsort(buckets, kind="stable"))), ends)
 
     def of_bucket(self, bucket: int) -> pa.Table:
         """The rows of a bucket, in their order."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, from_numpy, to_numpy
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
@@ -55,8 +55,8 @@ def parts_of_pattern(
         if not wants_late:
             return operator.relevant(name, rows)
         # No event of a table is late but those without a time.
-        seen = operator.pattern.sees(rows) | (rows.column(TIME).to_numpy() == NO_TIME)
-        return rows if seen.all() else rows.filter(pa.array(seen))
+        seen = operator.pattern.sees(rows) | (to_numpy(rows.column(TIME)) == NO_TIME)
+        return rows if seen.all() else rows.filter(from_numpy(seen))
 
     def run(operator: CepOperator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
@@ -102,7 +102,7 @@ def run_key_groups(
 
     def prepare(operator: Operator, name: str, chunk: pa.Table) -> pa.Table:
         rows = operator.prepare(name, chunk)
-        return _in_groups(rows.select(prepared.names), rows.column(KEY_HASH).to_numpy() % key_groups)
+        return _in_groups(rows.select(prepared.names), to_numpy(rows.column(KEY_HASH)) % key_groups)
 
     def run(operator: Operator, part: TablePart) -> Mapping[str, pa.Table]:
         rows: _Parts = defaultdict(list)
@@ -182,22 +182,22 @@ def run_instances(
 
 def _in_groups(rows: pa.Table, groups: Ints) -> pa.Table:
     """Prepared rows with their key groups, in place of the hashes that determine these."""
-    return rows.append_column(KEY_HASH, pa.array(groups, pa.int64()))
+    return rows.append_column(KEY_HASH, from_numpy(groups))
 
 
 def _by_group_and_time(rows: pa.Table) -> tuple[pa.Table, Ints]:
     """(prepared rows, sorted by key group and time; their key groups)"""
-    groups = rows.column(KEY_HASH).to_numpy()
-    order = np.lexsort((rows.column(TIME).to_numpy(), groups))
-    return rows.drop_columns([KEY_HASH]).take(pa.array(order)), groups[order]
+    groups = to_numpy(rows.column(KEY_HASH))
+    order = np.lexsort((to_numpy(rows.column(TIME)), groups))
+    return rows.drop_columns([KEY_HASH]).take(from_numpy(order)), groups[order]
 
 
 def _by_time(operator: Operator, name: str, events: Any) -> tuple[pa.Table, Ints]:
     """(the prepared rows of a broadcast input, sorted by time; no key groups)"""
     chunks = [operator.prepare(name, chunk) for chunk in chunks_of(events)]
     rows = pa.concat_tables(chunks) if chunks else operator.inputs[name].prepared.empty_table()
-    order = np.argsort(rows.column(TIME).to_numpy(), kind="stable")
-    return rows.take(pa.array(order)), np.zeros(0, np.int64)
+    order = np.argsort(to_numpy(rows.column(TIME)), kind="stable")
+    return rows.take(from_numpy(order)), np.zeros(0, np.int64)
 
 
 def _bucket(group: Any, key_groups: int) -> Any:
@@ -206,7 +206,7 @@ def _bucket(group: Any, key_groups: int) -> Any:
 
 
 def _buckets_of_groups(key_groups: int) -> BucketsOf:
-    return lambda rows: _bucket(rows.column(KEY_HASH).to_numpy(), key_groups).astype(np.uint8)
+    return lambda rows: _bucket(to_numpy(rows.column(KEY_HASH)), key_groups).astype(np.uint8)
 
 
 def _arrivals_of_group(operator: Operator, inputs: Mapping[str, tuple[pa.Table, Ints]], group: int) -> list[Arrival]:
@@ -249,8 +249,8 @@ def parts_of_inputs(
         store, prepared = MemoryStore(), {}
         for name, events in part.read().items():
             if events.num_rows:
-                order = np.argsort(events.column(TIME).to_numpy(), kind="stable")
-                prepared[name] = events.take(pa.array(order))
+                order = np.argsort(to_numpy(events.column(TIME)), kind="stable")
+                prepared[name] = events.take(from_numpy(order))
         last = max(events.column(TIME)[-1].as_py() for events in prepared.values())
         arrivals = [Arrival(name, prepared.get(name), max(last - 1, BEFORE_TIME)) for name in tables]
         for parts, moment in ((arrivals, now), ([], end)):

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, empty_table
 from asterism.errors import EvaluationFailedError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
@@ -252,7 +252,7 @@ def _try_out(schema: pa.Schema, zone: str, text: str, data_type: pa.DataType) ->
 
     :param schema: without metadata, with which it has no hash before pyarrow 22
     """
-    Vectorized(schema.with_metadata({TIME_ZONE: zone}))._run([text], [data_type], schema.empty_table(), keep=False)
+    Vectorized(schema.with_metadata({TIME_ZONE: zone}))._run([text], [data_type], empty_table(schema), keep=False)
 
 
 @dataclass(slots=True)

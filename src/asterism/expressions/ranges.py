@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, filled, from_numpy, from_strings, one_chunk, to_numpy
 from asterism.columns.groups import as_int64
 from asterism.expressions.names import plain_column
 from asterism.expressions.operators import conjunction
@@ -49,6 +49,7 @@ MAX_DIGITS = 18
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 _INVERSE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NOWHERE = from_numpy(np.array([-1], np.int32))[0]
 _TRUE, _FALSE = boolean_constant(True), boolean_constant(False)
 
 
@@ -384,14 +385,14 @@ class RangeEncoder:
         array = one_chunk(column)
         if array.type != self.type:
             array = array.cast(self.type, safe=False)
-        nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        nulls = to_numpy(array.is_null()) if array.null_count else None
         return self._integers(array), nulls
 
     def _integers(self, array: pa.Array) -> Ints:
         if self.is_string:
             return self._places(array)
         if self.floating:
-            doubles = pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
+            doubles = filled(array.cast(pa.float64(), safe=False))
             bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
             ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
             return ordered
@@ -401,11 +402,9 @@ class RangeEncoder:
         return as_int64(array) if len(array) else np.empty(0, np.int64)
 
     def _places(self, array: pa.Array) -> Ints:
-        constants = pa.array(self.constants, pa.string())
+        constants = from_strings(self.constants)
         if self.only_equality:
-            positions: Ints = (
-                pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-            )
+            positions: Ints = to_numpy(pc.fill_null(pc.index_in(array, constants), _NOWHERE)).astype(np.int64)
             return 2 * positions + 1
         values = pc.dictionary_encode(array)
         both = pa.concat_arrays([constants, values.dictionary])
@@ -416,7 +415,7 @@ class RangeEncoder:
         before = before[len(constants) :]  # for each value the number of constants that are not greater
         equal = np.zeros(len(before), np.bool_)
         some = np.flatnonzero(before > 0)
-        same = pc.equal(values.dictionary.take(pa.array(some)), constants.take(pa.array(before[some] - 1)))
+        same = pc.equal(values.dictionary.take(from_numpy(some)), constants.take(from_numpy(before[some] - 1)))
         equal[some] = same.to_numpy(zero_copy_only=False)
         places = np.append(2 * before - equal, 0)
         of_rows: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from asterism.arguments import expect, shown
+from asterism.columns.arrays import empty_table
 from asterism.columns.time import END_OF_TIME, EPOCH, micros, to_datetime
 from asterism.errors import AsterismError, CheckpointMismatchError, InvalidEventError, StreamDefinitionError
 from asterism.live.batches import Batch, EngineCalls, batches_of, watched
@@ -105,7 +106,7 @@ class LiveEngine:
         self._names = dict(names) if names is not None else {output: output for output in operator.output_schemas}
         self._sinks = {output: sink_of_output(sink, output) for output, sink in options.sinks.items()}
         self._schemas = {name: operator.output_schemas[output] for output, name in self._names.items()}
-        self._empty = {name: schema.empty_table() for name, schema in self._schemas.items()}
+        self._empty = {name: empty_table(schema) for name, schema in self._schemas.items()}
         for output, sink in self._sinks.items():
             check_takes_tables(sink, output)
             check_columns_of_sink(sink, self._schemas[output].names)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import shown
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, from_numpy, to_numpy
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, NO_TIME, TimeColumn, micros, to_micros
 from asterism.errors import StreamDefinitionError
@@ -50,7 +50,7 @@ class LiveInput:
         """
         spec = operator.inputs[name]
         hashed = events.select(spec.schema.names)
-        hashed = hashed.append_column(KEY_HASH, pa.array(self._hashes(operator, events)))
+        hashed = hashed.append_column(KEY_HASH, from_numpy(self._hashes(operator, events)))
         prepared = operator.prepare(name, hashed)
         latest = operator.latest(name, hashed, prepared)
         prepared = operator.relevant(name, prepared)
@@ -82,10 +82,10 @@ class LiveInput:
         columns = events.select(list(self.watermark_by))
         codes, count = group_codes(columns)
         check_partitions(count, self.watermark_by)
-        times = pc.fill_null(self.time.to_micros(events.column(self.time.name), lenient=True), NO_TIME).to_numpy()
+        times = to_numpy(pc.fill_null(self.time.to_micros(events.column(self.time.name), lenient=True), NO_TIME))
         latest = np.full(count, NO_TIME)
         np.maximum.at(latest, codes, times)
-        first = columns.take(pa.array(first_rows(codes, count)))
+        first = columns.take(from_numpy(first_rows(codes, count)))
         names = [
             partition_name(values) for values in zip(*(column.to_pylist() for column in first.columns), strict=True)
         ]

@@ -23,7 +23,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, from_numpy
 from asterism.columns.failures import evaluated_in_parts
 from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
@@ -306,7 +306,7 @@ class Answers(CandidateAnswers[Candidate]):
                 values = self._with_value(operand.slot, values)
             events = np.where(nulls, -1, values)
         column = pool.columns[self._number][operand.value]
-        picked = column.take(pa.array(pool.rows[np.maximum(events, 0)], mask=events < 0))
+        picked = column.take(from_numpy(pool.rows[np.maximum(events, 0)], events >= 0))
         return picked.cast(operand.type, safe=False)
 
     def _with_value(self, slot: int, values: Ints) -> Ints:
@@ -332,9 +332,9 @@ def _numbers(values: Ints, nulls: Mask, data_type: pa.DataType) -> pa.Array:
     """Numbers of the stack machine in their type."""
     values = np.ascontiguousarray(values)
     if data_type in FLOATS:
-        return pa.array(values.view(np.float64), mask=nulls).cast(data_type)
+        return from_numpy(values.view(np.float64), ~nulls).cast(data_type)
     if not is_decimal(data_type):
-        return pa.array(values, mask=nulls).cast(data_type)
+        return from_numpy(values, ~nulls).cast(data_type)
     words = np.stack([values, np.where(values < 0, -1, 0)], axis=1)
-    validity = pa.array(~nulls).buffers()[1]
+    validity = from_numpy(~nulls).buffers()[1]
     return pa.Array.from_buffers(data_type, len(values), [validity, pa.py_buffer(words.tobytes())])

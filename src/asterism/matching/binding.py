@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from asterism.arguments import described, function_name
 from asterism.caches import keep, recent
-from asterism.columns.arrays import Mask, cast_to
+from asterism.columns.arrays import Mask, cast_to, from_numpy, to_numpy
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
 from asterism.errors import (
@@ -323,7 +323,7 @@ class BoundPattern:
             else:
                 mask = masks[source] if source in masks else mask_of(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(kind) << kind(bit % BITS_PER_WORD)
-        return [pa.chunked_array([word]) for word in words]
+        return [pa.chunked_array([from_numpy(word)]) for word in words]
 
     @cached_property
     def _tested(self) -> dict[int, Ranges]:
@@ -387,7 +387,7 @@ class BoundPattern:
             return np.ones(events.num_rows, np.bool_)
         seen = np.zeros(events.num_rows, np.bool_)
         for field in self.bit_fields:
-            seen |= events.column(field.name).to_numpy() != 0
+            seen |= to_numpy(events.column(field.name)) != 0
         return seen
 
     def relevance_sql(self) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, filled, from_strings, one_chunk, to_numpy
 from asterism.columns.groups import as_int64, offsets_of
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import BoundPattern
@@ -146,22 +146,22 @@ def stack_values(columns: Sequence[pa.Array | None], rows: Ints, strings: Sequen
         if array is None:
             continue
         kind = kind_of(array.type)
-        values[:, 2 * slot + 1] = array.is_null().to_numpy(zero_copy_only=False)[rows]
+        values[:, 2 * slot + 1] = to_numpy(array.is_null())[rows]
         if kind is ValueKind.STRING:
             texts[slot] = array.cast(pa.string())
         elif kind is ValueKind.FLOAT:
-            doubles = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+            doubles = filled(array.cast(pa.float64()))
             values[:, 2 * slot] = doubles.view(np.int64)[rows]
         elif kind is not ValueKind.NULL:
             values[:, 2 * slot] = as_int64(array)[rows]
-    constants = pa.array(strings, pa.string())
+    constants = from_strings(strings)
     if not texts and not len(constants):
         return values, np.zeros(0, np.int64)
     distinct = pc.unique(pa.chunked_array([*texts.values(), constants], pa.string())).drop_null()
     distinct = distinct.take(pc.sort_indices(distinct))
     for slot, array in texts.items():
-        values[:, 2 * slot] = pc.fill_null(pc.index_in(array, distinct), 0).to_numpy(zero_copy_only=False)[rows]
-    return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
+        values[:, 2 * slot] = filled(pc.index_in(array, distinct))[rows]
+    return values, to_numpy(pc.index_in(constants, distinct)).astype(np.int64)
 
 
 def with_address(tables: Tables, wanted: slice, pointer: Any, op: Op) -> Tables:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, from_numpy, one_chunk, to_numpy
 from asterism.columns.groups import (
     distinct,
     first_rows,
@@ -190,14 +190,14 @@ class KeyedEvents:
         if is_open is not None:
             horizons[codes[is_open]] = NO_ADVANCE
         codes = codes[n_stored:]
-        times = events.column(TIME).to_numpy()
+        times = to_numpy(events.column(TIME))
         order, begins = sorted_rows(narrow(codes), times)
         positions = np.zeros(len(order), np.int64)
         if not begins.all():  # otherwise no key has two events of one time
             positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
-        words = [events.column(field.name).to_numpy()[order] for field in pattern.bit_fields]
+        words = [to_numpy(events.column(field.name))[order] for field in pattern.bit_fields]
         return cls(
-            keys=all_keys.take(pa.array(first_row)),
+            keys=all_keys.take(from_numpy(first_row)),
             stored=np.concatenate([np.arange(n_stored), np.full(n_keys - n_stored, -1)]),
             pattern=np.zeros(n_keys, np.int64),
             kept=np.ones(n_keys, np.bool_),
@@ -322,7 +322,7 @@ class Matcher:
         live = np.flatnonzero((alive[0] | alive[1] | alive[2]) & events.kept)
         rows, deadlines = kernels.rows_of_keys(rows, live), made.deadlines[live]
         latest = self._latest(deadlines, events.pattern[live], rows)
-        left = self._page(events.keys.take(pa.array(live)), rows, nodes, pool)
+        left = self._page(events.keys.take(from_numpy(live)), rows, nodes, pool)
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, deadlines, latest)
 
     def _shift_states(self, rows: KeyRows, patterns: Ints, sign: int) -> None:
@@ -379,7 +379,7 @@ class Matcher:
             for some in (rows.run_rows, rows.waiting_rows):
                 begun = some[:, 1] >= 0
                 some[begun, 0] = place[some[begun, 0]]
-        return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, rows)
+        return Page(keys, pool.events.take(from_numpy(kept_rows)), pool.times[kept_rows], positions, nodes, rows)
 
     def _failure(self, number: int, calls: PythonCalls | None, answers: Answers | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels
@@ -416,7 +416,7 @@ class _Pool:
     @classmethod
     def of(cls, page: Page, events: KeyedEvents, columns: Sequence[str]) -> _Pool:
         n_stored = len(page.times)
-        table, times = events.table.select(columns), events.table.column(TIME).to_numpy()
+        table, times = events.table.select(columns), to_numpy(events.table.column(TIME))
         if not n_stored:  # without copies
             return cls(table.combine_chunks(), times, events.rows, events.positions)
         return cls(
@@ -436,7 +436,7 @@ class _Pool:
         for column in columns:
             source = memory.before(column.before)[place]
             stored, kept = "e:" + column.column, one_chunk(events.column("e:" + column.name))
-            new = kept.take(pa.array(np.where(source >= 0, self.rows[source], 0), mask=source < 0))
+            new = kept.take(from_numpy(np.where(source >= 0, self.rows[source], 0), source >= 0))
             number = events.schema.get_field_index(stored)
             chunks = [*events.column(number).slice(0, n_stored).chunks, new]
             events = events.set_column(number, events.schema.field(number), pa.chunked_array(chunks, new.type))

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_options
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, empty_table, from_numpy, to_numpy
 from asterism.columns.groups import BUCKET, group_codes
 from asterism.columns.sort_keys import order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, to_datetime
@@ -288,12 +288,12 @@ class CepOperator(KeyGroupOperator):
         if self.wants_late or not self.pattern.relevant_only:
             return prepared
         seen = self.pattern.sees(prepared)
-        return prepared if seen.all() else prepared.filter(pa.array(seen))
+        return prepared if seen.all() else prepared.filter(from_numpy(seen))
 
     # ------------------------------------------------------------------ with state
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
-        events = self._ordered(ready[EVENTS]) if EVENTS in ready else self.inputs[EVENTS].prepared.empty_table()
+        events = self._ordered(ready[EVENTS]) if EVENTS in ready else empty_table(self.inputs[EVENTS].prepared)
         keys = self._keys_of(events)
         pages = group.load([events], ["k:" + name for name in self.key_schema.names], horizon)
         stored = [self._page_of(value) for value in pages.stored]
@@ -333,7 +333,7 @@ class CepOperator(KeyGroupOperator):
         """Sort by ``order_by``; the matcher sorts by time and keeps this order among equal times."""
         if not self.order_by:
             return events
-        return events.take(pa.array(order_of(events, [key._replace(name="o:" + key.name) for key in self.order_by])))
+        return events.take(from_numpy(order_of(events, [key._replace(name="o:" + key.name) for key in self.order_by])))
 
     def _keys_of(self, events: pa.Table) -> pa.Table:
         return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)
@@ -388,7 +388,7 @@ class CepOperator(KeyGroupOperator):
         is_open = np.concatenate(
             [
                 np.full(n_stored, bucket == state.bucket),
-                events.column(BUCKET).to_numpy() == bucket,
+                to_numpy(events.column(BUCKET)) == bucket,
             ]
         )
         page = yield from self._steps_of_table(state.page, events, is_open, group)
@@ -409,10 +409,10 @@ class CepOperator(KeyGroupOperator):
         """The events of a table that have a time, in order; the others are late."""
         if self.processing_time:
             return self._ordered(stamped(events, group.processing_time))
-        timeless = events.column(TIME).to_numpy() == NO_TIME
+        timeless = to_numpy(events.column(TIME)) == NO_TIME
         if timeless.any():
-            self.late(group, EVENTS, events.filter(pa.array(timeless)))
-            events = events.filter(pa.array(~timeless))
+            self.late(group, EVENTS, events.filter(from_numpy(timeless)))
+            events = events.filter(from_numpy(~timeless))
         return self._ordered(events)
 
     def _steps_of_table(
@@ -457,7 +457,7 @@ def event_times(
 ) -> pa.ChunkedArray | pa.Array:
     """The column TIME of events. An event without a time is an error, unless the output for late events is wanted."""
     if processing_time:
-        return pa.array(np.zeros(events.num_rows, np.int64))
+        return from_numpy(np.zeros(events.num_rows, np.int64))
     return time.of_events(
         events,
         lenient=wants_late,

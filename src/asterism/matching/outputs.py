@@ -19,7 +19,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from asterism.arguments import described, expect, expect_string, function_name
-from asterism.columns.arrays import Ints, cast_table, one_chunk
+from asterism.columns.arrays import Ints, cast_table, from_numpy, from_strings, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.ids import Numbers, as_hex, seed_of
 from asterism.columns.internal import is_of_user
@@ -143,7 +143,7 @@ class MatchOutput:
     def base(self, step: Step, matched: MatchColumns) -> pa.Table:
         """The key columns, the times and the id of each match."""
         times = times_of(self.time, step, matched)
-        keys = step.keys.select(self.key_schema.names).take(pa.array(matched.key))
+        keys = step.keys.select(self.key_schema.names).take(from_numpy(matched.key))
         ids = pa.nulls(len(matched), pa.string())
         if self.measures is None or self.measures.read_id:
             ids = match_ids(step, matched, self.id_keys, self.id_seed)
@@ -161,7 +161,7 @@ class MatchOutput:
             rows, matches, _ = parts.of([number])
             offsets = offsets_of(np.bincount(matches, minlength=len(matched))).astype(np.int32)
             columns.append(
-                pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
+                pa.ListArray.from_arrays(from_numpy(offsets), events.take(from_numpy(rows)), type=pa.list_(events.type))
             )
         default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
         return default if self.function is None else self._apply(default)
@@ -318,12 +318,12 @@ class _MatchMeasures:
                 used = np.flatnonzero(is_used)
                 place[used] = np.arange(len(used))
                 places = place[events]
-            rows = pa.array(used)
+            rows = from_numpy(used)
             columns = {name: step.events.column("e:" + name).take(rows) for name in calls.read if name != _CLASSIFIER}
             if reads_stage:
-                columns[_CLASSIFIER] = pa.array(self._scope.stages, pa.string()).take(pa.array(of_stages))
+                columns[_CLASSIFIER] = from_strings(self._scope.stages).take(from_numpy(of_stages))
             results[stage] = calls.compute(matches, len(matched), pa.table({"event": rows} | columns), places)
-        number = pa.nulls(len(matched), pa.int64()) if matched.numbers is None else pa.array(matched.numbers)
+        number = pa.nulls(len(matched), pa.int64()) if matched.numbers is None else from_numpy(matched.numbers)
         return self._measures.build(
             [*base.columns, number, *(results[stage][number] for stage, number in self._measures.calls)]
         )
@@ -365,7 +365,7 @@ def match_ids(
     counts = np.diff(matched.offsets)
     seeds = np.broadcast_to(seeds, (len(matched), 2))
     used, place = np.unique(matched.key, return_inverse=True)
-    key_hashes = hash_strings(key_strings(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
+    key_hashes = hash_strings(key_strings(step.keys.select(keys).take(from_numpy(used)).columns, len(used)))[place]
     ids = np.empty((len(matched), 2), ">u8")
     events = np.repeat(seeds, counts, axis=0)
     for part in (step.times[matched.events], matched.positions, *([matched.stages] if with_stages else [])):

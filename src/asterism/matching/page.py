@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, empty_table, from_numpy
 from asterism.columns.groups import offsets_of
 from asterism.matching.key_rows import KeyRows
 from asterism.operators.state.state_store import (
@@ -45,7 +45,7 @@ class Page:
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
         none, at, timers = np.empty((0, 3), np.int64), np.zeros(1, np.int64), np.empty((0, 1), np.int64)
         numbers, rows = np.empty(0, np.int64), KeyRows(at, none, at, none, at, timers)
-        return cls(key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, rows)
+        return cls(empty_table(key_schema), empty_table(event_schema), numbers, numbers, none, rows)
 
     @classmethod
     def concat(cls, pages: Sequence[Page]) -> Page:
@@ -83,7 +83,7 @@ class Page:
         node_at, nodes, event_at, kept, rows = kernels.divide(len(self.times), self.nodes, self.rows, order, ends)
         # A slice of several chunks takes long.
         keys, events = (
-            table.take(pa.array(numbers)).combine_chunks()
+            table.take(from_numpy(numbers)).combine_chunks()
             for table, numbers in ((self.keys, order), (self.events, kept))
         )
         times, positions = self.times[kept], self.positions[kept]
@@ -113,8 +113,8 @@ class Page:
 
         rows = kernels.rows_of_keys(self.rows, keys)
         nodes, kept = kernels.compact(len(self.times), self.nodes, len(self.nodes), rows.run_rows, rows.waiting_rows)
-        events = self.events.take(pa.array(kept))
-        return Page(self.keys.take(pa.array(keys)), events, self.times[kept], self.positions[kept], nodes, rows)
+        events = self.events.take(from_numpy(kept))
+        return Page(self.keys.take(from_numpy(keys)), events, self.times[kept], self.positions[kept], nodes, rows)
 
     @property
     def nbytes(self) -> int:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_number
-from asterism.columns.arrays import Mask, cast_to
+from asterism.columns.arrays import Mask, cast_to, from_numpy, to_numpy
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned, check_evolution
@@ -152,7 +152,7 @@ class KeyGroupOperator(Operator):
 
     def first_columns(self, events: pa.Table, keys: Sequence[Any], times: Any) -> list[Any]:
         """The first of the prepared columns: the key (without *keys*, all events have one), TIME, and PAGE if pages are fixed."""
-        columns = [*(keys or [pa.array(np.zeros(events.num_rows, np.int8))]), times]
+        columns = [*(keys or [from_numpy(np.zeros(events.num_rows, np.int8))]), times]
         return columns + ([fixed_pages_of(events, self.pages)] if self.pages > 1 else [])
 
     @property
@@ -187,7 +187,7 @@ class KeyGroupOperator(Operator):
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
         if not self.inputs[name].timed or not prepared.num_rows:
             return NO_TIME
-        return int(prepared.column(TIME).to_numpy().max())
+        return int(to_numpy(prepared.column(TIME)).max())
 
     @abstractmethod
     def late(self, group: Group, name: str, events: pa.Table) -> None:
@@ -481,10 +481,10 @@ class KeyGroupOperator(Operator):
         """Pass late events to :meth:`late`, and let those after the watermark wait; the rest is ready."""
         if tables:
             arrived = pa.concat_tables(tables)
-            late = arrived.column(TIME).to_numpy() <= before
+            late = to_numpy(arrived.column(TIME)) <= before
             if late.any():
-                self.late(group, name, arrived.filter(pa.array(late)))
-                arrived = arrived.filter(pa.array(~late))
+                self.late(group, name, arrived.filter(from_numpy(late)))
+                arrived = arrived.filter(from_numpy(~late))
             tables = [arrived]
         waiting = WaitingEvents(group.store, group.header, number, self.inputs[name].prepared)
         return waiting.exchange(tables, group.watermark)
@@ -518,5 +518,5 @@ def late_table(schema: pa.Schema, events: pa.Table) -> pa.Table:
 
 def stamped(events: pa.Table, time: int) -> pa.Table:
     """The events with *time* as their time."""
-    times = pa.array(np.full(events.num_rows, time, np.int64))
+    times = from_numpy(np.full(events.num_rows, time, np.int64))
     return events.set_column(events.column_names.index(TIME), TIME, times)

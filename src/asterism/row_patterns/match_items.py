@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, filled, one_chunk
 from asterism.columns.groups import consecutive, offsets_of
 from asterism.errors import InvalidEventError, LimitExceededError
-from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
+from asterism.expressions.aggregates.accumulators import sort_keys, where_valid
 from asterism.expressions.names import plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
 from asterism.row_patterns import kernels as k

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, filled, from_numpy, to_numpy
 from asterism.expressions.types import BIGINT, BOOLEAN, DOUBLE, FLOATS, INTEGERS, NULL, is_decimal, is_temporal
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -26,20 +26,7 @@ def where_valid(*columns: pa.Array) -> Mask:
     valid = columns[0].is_valid()
     for column in columns[1:]:
         valid = pc.and_(valid, column.is_valid())
-    mask: Mask = valid.to_numpy(zero_copy_only=False)
-    return mask
-
-
-def filled(column: pa.Array) -> npt.NDArray[Any]:
-    """Numbers and Booleans, with 0 and FALSE for NULL."""
-    if column.null_count:
-        column = column.fill_null(False if column.type == BOOLEAN else 0)
-    array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return array
-
-
-def nullable(values: npt.NDArray[Any], valid: Mask, data_type: pa.DataType | None = None) -> pa.Array:
-    return pa.array(values, data_type, mask=~valid)
+    return to_numpy(valid)
 
 
 def words_of(column: pa.Array) -> Ints:
@@ -52,7 +39,7 @@ def taken(column: pa.Array, at: Ints) -> pa.Array:
     """The elements at the indexes *at*, NULL for the index -1."""
     if not len(column):
         return pa.nulls(len(at), column.type)
-    return column.take(pa.array(np.maximum(at, 0), mask=at < 0))
+    return column.take(from_numpy(np.maximum(at, 0), at >= 0))
 
 
 def sort_keys(column: pa.Array) -> Ints:
@@ -141,11 +128,11 @@ def sorted_places(columns: Sequence[tuple[pa.Array, bool, bool]]) -> Ints:
 
 def distinct_places(groups: Ints, columns: Sequence[pa.Array]) -> Ints:
     """The indexes of the rows that are the first of equal rows in their group."""
-    keys = [nullable(sort_keys(column), where_valid(column)) for column in columns]
+    keys = [from_numpy(sort_keys(column), where_valid(column)) for column in columns]
     names = [str(number) for number in range(len(keys))]
-    table = pa.table([pa.array(groups), *keys, pa.array(np.arange(len(groups)))], names=["group", *names, "row"])
+    table = pa.table([from_numpy(groups), *keys, from_numpy(np.arange(len(groups)))], names=["group", *names, "row"])
     firsts = table.group_by(["group", *names], use_threads=False).aggregate([("row", "min")])
-    return np.sort(firsts.column("row_min").to_numpy())
+    return np.sort(to_numpy(firsts.column("row_min")))
 
 
 # ---------------------------------------------------------------------------------------------------- cells
@@ -188,11 +175,11 @@ class Count(Cell):
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
         if not arguments:
-            return [pa.array(np.ones(count, np.int64))]
-        return [pa.array((filled(arguments[0]) if self.true else where_valid(*arguments)).astype(np.int64))]
+            return [from_numpy(np.ones(count, np.int64))]
+        return [from_numpy((filled(arguments[0]) if self.true else where_valid(*arguments)).astype(np.int64))]
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        return [pa.array(totals_of(groups, count, filled(columns[0])))]
+        return [from_numpy(totals_of(groups, count, filled(columns[0])))]
 
 
 @dataclass(frozen=True)
@@ -207,7 +194,7 @@ class FloatingSum(Cell):
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         valid = where_valid(columns[0])
         groups, values = groups[valid], filled(columns[0])[valid]
-        return [nullable(totals_of(groups, count, values), present(groups, count))]
+        return [from_numpy(totals_of(groups, count, values), present(groups, count))]
 
 
 @dataclass(frozen=True)
@@ -246,8 +233,8 @@ class ExactSum(Cell):
         return self._columns(sums, present(groups, count))
 
     def _columns(self, pieces: Sequence[Ints], valid: Mask | None) -> list[pa.Array]:
-        lower = [pa.array(piece.astype(np.uint32)) for piece in pieces[:-1]]
-        return [*lower, pa.array(pieces[-1]) if valid is None else nullable(pieces[-1], valid)]
+        lower = [from_numpy(piece.astype(np.uint32)) for piece in pieces[:-1]]
+        return [*lower, from_numpy(pieces[-1], valid)]
 
 
 _LOW = np.int64(2**32 - 1)
@@ -286,13 +273,13 @@ class FirstOrLast(Cell):
         return (self.type,) if self.known else (self.type, BOOLEAN)
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        return [arguments[0]] if self.known else [arguments[0], pa.array(np.ones(count, np.bool_))]
+        return [arguments[0]] if self.known else [arguments[0], from_numpy(np.ones(count, np.bool_))]
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         rows = np.flatnonzero(where_valid(columns[0]) if self.known else filled(columns[1]))
         at = _through(rows, first_places(groups[rows], count, last=self.last))
         values = taken(columns[0], at)
-        return [values] if self.known else [values, pa.array(at >= 0)]
+        return [values] if self.known else [values, from_numpy(at >= 0)]
 
 
 @dataclass(frozen=True)
@@ -307,8 +294,8 @@ class Moments(Cell):
     kept = (BIGINT, DOUBLE, DOUBLE, DOUBLE)
 
     def lift(self, arguments: Sequence[pa.Array], count: int) -> list[pa.Array]:
-        numbers, zeros = arguments[0].cast(DOUBLE, safe=False), pa.array(np.zeros(count))
-        return [pa.array(where_valid(numbers).astype(np.int64)), numbers, zeros, zeros]
+        numbers, zeros = arguments[0].cast(DOUBLE, safe=False), from_numpy(np.zeros(count))
+        return [from_numpy(where_valid(numbers).astype(np.int64)), numbers, zeros, zeros]
 
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         rows = np.flatnonzero(filled(columns[0]))
@@ -321,4 +308,4 @@ class Moments(Cell):
             squares = squares + np.where(sums == 0, 0.0, 2 * moved * sums) + n * moved * moved
             sums = sums + n * moved
         totals = [totals_of(groups, count, values) for values in (n, sums, squares)]
-        return [pa.array(totals[0]), nullable(origin, at >= 0), pa.array(totals[1]), pa.array(totals[2])]
+        return [from_numpy(totals[0]), from_numpy(origin, at >= 0), from_numpy(totals[1]), from_numpy(totals[2])]

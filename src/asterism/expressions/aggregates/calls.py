@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, filled, from_numpy, one_chunk
 from asterism.columns.internal import internal
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
-from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled, sorted_places
+from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, sorted_places
 from asterism.expressions.aggregates.functions import FUNCTIONS, Site, SqlAggregate, folded, orderable
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import COLUMN, Scope, columns_of, dotted, plain_column
@@ -378,14 +378,14 @@ class _Selected:
         groups, at, taken = self._known[where]
         for number in (*arguments, *(number for number, *_ in order_by)):
             if number not in taken:
-                taken[number] = self.columns[number] if at is None else self.columns[number].take(pa.array(at))
+                taken[number] = self.columns[number] if at is None else self.columns[number].take(from_numpy(at))
         columns = [taken[number] for number in arguments]
         if order_by:
             rows = sorted_places([(taken[number], *how) for number, *how in order_by])
-            groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
+            groups, columns = groups[rows], [column.take(from_numpy(rows)) for column in columns]
         if distinct:
             rows = distinct_places(groups, columns)
-            groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
+            groups, columns = groups[rows], [column.take(from_numpy(rows)) for column in columns]
             # As in Spark, -0.0 becomes 0.0, to which it is equal.
             columns = [
                 pc.add(column, pa.scalar(0, column.type)) if column.type in FLOATS else column for column in columns

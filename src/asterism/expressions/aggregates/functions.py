@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, filled, from_numpy, one_chunk
 from asterism.errors import EvaluationFailedError
 from asterism.expressions.aggregates.accumulators import (
     LONG_DIGITS,
@@ -29,8 +29,6 @@ from asterism.expressions.aggregates.accumulators import (
     FirstOrLast,
     FloatingSum,
     Moments,
-    filled,
-    nullable,
     sort_keys,
     taken,
     where_valid,
@@ -74,7 +72,7 @@ def _integer(source: str, *pieces: pa.Array) -> pa.Array:
         raise EvaluationFailedError(
             f"{source}: the sum does not fit into BIGINT", None, "CAST the summands AS DECIMAL(20,0)"
         )
-    return nullable((high << 32) | low, where_valid(pieces[1]))
+    return from_numpy((high << 32) | low, where_valid(pieces[1]))
 
 
 def _decimal(source: str, data_type: pa.DataType, *pieces: pa.Array) -> pa.Array:
@@ -94,12 +92,12 @@ def _decimal(source: str, data_type: pa.DataType, *pieces: pa.Array) -> pa.Array
     fits = fits and not pc.any(pc.or_(pc.greater(sums, largest), pc.less(sums, smallest))).as_py()
     if not fits:
         raise EvaluationFailedError(f"{source}: the sum does not fit into {name_of(data_type)}")
-    return pc.if_else(pa.array(valid), sums, pa.scalar(None, widest)).cast(data_type)
+    return pc.if_else(from_numpy(valid), sums, pa.scalar(None, widest)).cast(data_type)
 
 
 def _mean(total: pa.Array, n: pa.Array) -> pa.Array:
     divisors = np.maximum(filled(n), 1)
-    return nullable(filled(total) / divisors, where_valid(total))
+    return from_numpy(filled(total) / divisors, where_valid(total))
 
 
 def _decimal_mean(source: str, total_type: pa.DataType, data_type: pa.DataType, *columns: pa.Array) -> pa.Array:
@@ -120,7 +118,7 @@ def _variance(sample: bool, root: bool, n: pa.Array, origin: pa.Array, total: pa
         # If the sum of squares overflows a DOUBLE, so does the term to be subtracted from it.
         around = np.where(np.isinf(spread) & np.isfinite(sums), spread, spread - sums * (sums / np.maximum(count, 1)))
         variance = np.where(around < 0, 0.0, around) / np.maximum(divisors, 1)
-        return nullable(np.sqrt(variance) if root else variance, divisors > 0)
+        return from_numpy(np.sqrt(variance) if root else variance, divisors > 0)
 
 
 # ---------------------------------------------------------------------------------------------------- functions of rows
@@ -146,7 +144,7 @@ def _in_order(groups: Ints, rows: Ints, count: int) -> tuple[Ints, Ints, Ints]:
 def _listed(groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
     rows, starts, _ = _in_order(groups, np.flatnonzero(where_valid(arguments[0])), count)
     offsets = np.append(starts, len(rows)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), arguments[0].take(pa.array(rows)))
+    return pa.ListArray.from_arrays(from_numpy(offsets), arguments[0].take(from_numpy(rows)))
 
 
 def _nth(last: bool, known: bool, offset: int, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
@@ -154,14 +152,14 @@ def _nth(last: bool, known: bool, offset: int, groups: Ints, arguments: Sequence
     there = np.flatnonzero(where_valid(arguments[0])) if known else np.arange(len(groups))
     rows, starts, sizes = _in_order(groups, there, count)
     at = np.where(sizes > offset, starts + (sizes - 1 - offset if last else offset), -1)
-    return taken(arguments[0].take(pa.array(rows)), at)
+    return taken(arguments[0].take(from_numpy(rows)), at)
 
 
 def _sorted(groups: Ints, column: pa.Array, count: int) -> tuple[pa.Array, Ints, Ints]:
     """:func:`_in_order` for the values that are not NULL, in ascending order."""
     rows = np.flatnonzero(where_valid(column))
     rows, starts, sizes = _in_order(groups, rows[np.argsort(sort_keys(column)[rows], kind="stable")], count)
-    return column.take(pa.array(rows)), starts, sizes
+    return column.take(from_numpy(rows)), starts, sizes
 
 
 def _percentile(share: float, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:
@@ -174,7 +172,7 @@ def _percentile(share: float, groups: Ints, arguments: Sequence[pa.Array], count
     below, above = values[at[0]], values[at[1]]
     with np.errstate(invalid="ignore"):
         between = np.where(below == above, below, below + (place - low) * (above - below))
-        return nullable(np.where(low == high, below, between), sizes > 0)
+        return from_numpy(np.where(low == high, below, between), sizes > 0)
 
 
 def _nearest(share: float, groups: Ints, arguments: Sequence[pa.Array], count: int) -> pa.Array:

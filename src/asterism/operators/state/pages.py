@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, to_numpy
 from asterism.columns.groups import KEY_HASH, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.state.group_header import NO_PAGE, UNKNOWN, GroupHeader
@@ -187,7 +187,7 @@ def _grown(pages: int, size: int) -> int:
 
 def fixed_pages_of(events: pa.Table, pages: int) -> pa.Array:
     """The column PAGE, computed from other bits of KEY_HASH than those of the key group."""
-    hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+    hashes = to_numpy(events.column(KEY_HASH)).view(np.uint64)
     return pa.array(((hashes >> np.uint64(32)) % np.uint64(pages)).astype(np.uint8))
 
 

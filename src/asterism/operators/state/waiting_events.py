@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from asterism.columns.arrays import from_numpy, to_numpy
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import PageKind
@@ -78,13 +79,13 @@ class WaitingEvents:
 
 def _divided(events: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
     """The events that the watermark has passed, and the others."""
-    passed = events.column(TIME).to_numpy() <= watermark
+    passed = to_numpy(events.column(TIME)) <= watermark
     if passed.all():
         return events, events.slice(0, 0)
     if not passed.any():
         return events.slice(0, 0), events
-    return events.filter(pa.array(passed)), events.filter(pa.array(~passed))
+    return events.filter(from_numpy(passed)), events.filter(from_numpy(~passed))
 
 
 def _first_time(events: pa.Table) -> int:
-    return int(events.column(TIME).to_numpy().min())
+    return int(to_numpy(events.column(TIME)).min())

@@ -1,0 +1,92 @@
+"""Modules are loaded without collections of garbage, and only those that are used."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asterism.loading import collect_later, loading
+from tests.kit import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _as_usual() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_what_was_loaded_is_old() -> None:
+    with loading():
+        with loading():
+            loaded = ["of a module"]
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert any(thing is loaded for thing in gc.get_objects(generation=2))
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    with loading():
+        pass
+    assert gc.get_freeze_count() > 0
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    with loading():
+        pass
+    assert not gc.isenabled()
+
+
+def test_the_first_collection_of_a_command_is_later_and_the_others_are_not() -> None:
+    usual, callbacks = gc.get_threshold(), list(gc.callbacks)
+    collect_later()
+    assert gc.get_threshold()[0] > usual[0]
+    gc.collect(0)
+    assert (gc.get_threshold(), gc.callbacks) == (usual, callbacks)
+
+
+PROGRAM = """
+import sys
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from asterism import CEP, KeyedStream, Pattern
+from asterism.cli.main import run
+
+log, graph = sys.argv[1:]
+pattern = Pattern.begin("fail").where("event = 'failed'").next("login").where("event = 'accepted'")
+count = CEP.pattern(KeyedStream(log, key="ip", time="ts"), pattern).matches.num_rows
+assert count > 0
+events = pyarrow.csv.read_csv(log)
+pyarrow.parquet.write_table(events, "events.parquet")
+later = pattern.where("event_id > LAST(fail.event_id) AND port > 1000.5")
+rows = CEP.pattern(KeyedStream("events.parquet", key="ip", time="ts"), later).select("COUNT(*) AS n", "LAST(login.port) AS p")
+assert rows.num_rows == count
+with CEP.pattern(KeyedStream(events.schema, key="ip", time="ts"), pattern).open("state") as engine:
+    parts = [engine.process(part) for part in (events.slice(0, 500), events.slice(500))] + [engine.finish()]
+assert sum(part["matches"].num_rows for part in parts) == count
+assert "pandas" not in sys.modules
+sys.argv = ["asterism", "match", graph, "--input", log, "--key", "ip", "--time", "ts"]
+run()
+"""
+
+
+def test_pandas_is_not_imported_before_the_first_match(tmp_path: Path) -> None:
+    """Over a CSV file, a Parquet file and batches of Arrow. Then a command runs to its end, and its output is complete."""
+    files = [ROOT / "examples" / "data" / "ssh_auth.csv", ROOT / "examples" / "patterns" / "brute_force.json"]
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, files)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "1 match"
