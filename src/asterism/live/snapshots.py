@@ -362,7 +362,7 @@ def _check_content(path: Path) -> None:
 
 
 def _unusable(path: Path, detail: str) -> StateError:
-    hint = "make room on the disk" if "full" in detail or "No space" in detail else None
+    hint = "make room on the disk" if "disk is full" in detail or "No space" in detail else None
     return StateError(f"the folder {path} cannot be used", detail, hint)
 
 
