@@ -118,6 +118,10 @@ def test_failures_of_spark(text: str) -> None:
         ("0x1F", "hexadecimal numbers are not supported"),
         ("CAST('\U0001d7cf\U0001d7d0' AS DECIMAL(5,1))", "'\U0001d7cf\U0001d7d0' is not a valid DECIMAL"),
         ("bit_get(s, 1)", "an INT is needed, not STRING"),
+        (
+            "array(struct(s, INTERVAL 1 MONTH AS m))",
+            "cannot be of type ARRAY<STRUCT<s: STRING, m: INTERVAL YEAR TO MONTH>>",
+        ),
         ("hour(1)", "a TIMESTAMP is needed, not INT"),
         ("EXTRACT(SECOND FROM 3Y)", "a TIMESTAMP is needed, not TINYINT"),
         ("to_date(DATE'2024-01-31', 1)", "a STRING is needed, not INT"),

@@ -38,7 +38,17 @@ from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.ranges import Indexable, indexable
 from asterism.expressions.translation import Translator
-from asterism.expressions.types import BOOLEAN, MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
+from asterism.expressions.types import (
+    BOOLEAN,
+    MONTHS,
+    NULL,
+    TIME_ZONE,
+    given_type,
+    holds,
+    name_of,
+    spark_type,
+    stored_type,
+)
 from asterism.expressions.values import ELEMENT, MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
 AT_ONCE = 64 * 1024 * 1024  # the maximum bytes of strings made at a time; an error if a single event needs more
@@ -434,7 +444,7 @@ class Vectorized:
         plain = plain_column(value.text)
         if plain is not None:
             return self.schema.field(plain).type
-        if value.type == MONTHS:
+        if holds(value.type, MONTHS):
             raise ExpressionTypeError.at(f"an expression cannot be of type {name_of(value.type)}", text)
         return given_type(value.type, self._label or self.zone)
 

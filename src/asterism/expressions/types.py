@@ -209,6 +209,13 @@ def is_nested(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_nested(data_type))
 
 
+def holds(data_type: pa.DataType, inner: pa.DataType) -> bool:
+    """Whether it is this type, or an array, a map or a struct with it."""
+    return data_type == inner or any(
+        holds(data_type.field(number).type, inner) for number in range(data_type.num_fields)
+    )
+
+
 def is_instant(data_type: pa.DataType) -> bool:
     """Whether it is a TIMESTAMP, a point in time and not a local time."""
     return bool(pa.types.is_timestamp(data_type)) and data_type.tz is not None
