@@ -101,6 +101,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "no_columns": lambda: KeyedStream(pa.table({})),
     "two_columns": lambda: KeyedStream(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
     "no_such_column": lambda: stream(time="tss"),
+    "a_time_in_the_index": lambda: KeyedStream(TABLE.to_pandas().set_index("ts"), time="ts"),
     "a_key_without_equality": lambda: stream(key="price"),
     "a_type_that_arrow_does_not_have": lambda: KeyedStream(pl.DataFrame({"a": [1]}, {"a": pl.Int128})),
     "a_time_without_order": lambda: stream(time="user"),

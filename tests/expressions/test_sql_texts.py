@@ -65,6 +65,8 @@ CONDITIONS: dict[str, str] = {
     "sql_field_of_no_stage": "user.name = 'x'",
     "sql_three_part_name": "price > LAST(x.a.price)",
     "sql_unknown_function": "price > frobnicate(volume)",
+    "sql_function_of_duckdb": "strftime(at, '%Y-%m') = '2026-01'",
+    "sql_operator_in_spark": "regexp_matches(status, '^o')",
     "sql_function_misspelled": "substrng(status, 1, 2) = 'ok'",
     "sql_function_of_other_type": "status = 'x' AND substring(price, 1, 2) = 'ok'",
     "sql_repetition_without_end": "repeat(repeat(status, 1000), 1000) = 'ok'",

@@ -14,7 +14,7 @@ from asterism.columns.schemas import schema_of
 from asterism.columns.time import TIME_UNIT
 from asterism.embedded.lazy_events import LazyTable, lazy_source, unreadable
 from asterism.embedded.memory import memory_of_process
-from asterism.errors import ColumnTypeError, LimitExceededError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, ColumnTypeError, LimitExceededError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.streams.keyed_stream import no_time
 
@@ -124,6 +124,9 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         raise unreadable(error) from error
     if type(events).__module__.startswith("pandas."):  # as Spark does
         index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+        if time is not None and time in index:
+            hint = "df.reset_index() makes it a column"
+            raise ColumnNotFoundError(f"{time!r:.100} is the index of the DataFrame, and no column", hint=hint)
         table = table.select([name for name in table.column_names if name not in index])
     return table
 

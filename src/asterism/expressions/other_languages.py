@@ -1,11 +1,18 @@
-"""Tells what is wrong with a text that is no SQL because it is Python, or C: after the parser has refused it."""
+"""Tells what is wrong with a text that is Python, C, or the SQL of DuckDB: after the parser has refused it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.expressions.functions import FUNCTIONS
+
+MAX_CALL = 200
+"""The length of a call that is translated for a hint."""
 
 
 class Foreign(NamedTuple):
@@ -46,3 +53,22 @@ def foreign_syntax(tokens: Sequence[Token]) -> Foreign | None:
             hint = f"a function: {method:.100}({owner:.100}, ...)"
             return Foreign(f"SQL has no methods, such as .{method:.100}(...)", start, hint)
     return None
+
+
+def call_in_spark(call: exp.Anonymous) -> str | None:
+    """How Spark writes the call of a function of DuckDB; None: it is no such call, or has no function here.
+
+    >>> call_in_spark(exp.func("strftime", exp.column("ts"), exp.Literal.string("%Y-%m")))
+    "DATE_FORMAT(ts, 'yyyy-MM')"
+    """
+    try:
+        text = call.sql("duckdb")
+        if len(text) > MAX_CALL:
+            return None
+        tree = parse_one(text, read="duckdb")
+        written = tree.sql("spark")
+    except (SqlglotError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return None  # the parser has errors of its own
+    function = written.partition("(")[0].lower()
+    is_known = isinstance(tree, exp.RegexpLike) or (function in FUNCTIONS and function != call.name.lower())
+    return written if is_known and not isinstance(tree, exp.UnixToTime) else None  # epoch_ms(ts) is read as its inverse

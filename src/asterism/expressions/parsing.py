@@ -24,7 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
 from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
-from asterism.expressions.other_languages import foreign_syntax
+from asterism.expressions.other_languages import call_in_spark, foreign_syntax
 from asterism.expressions.routines.user_functions import listed_functions
 from asterism.expressions.translation import DOCUMENTATION, LambdaVariable, ShiftRightUnsigned, position_of
 from asterism.expressions.udfs import USER_FUNCTIONS
@@ -794,7 +794,11 @@ def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str
     hint = f"docs/sql.md lists all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
     listed = listed_functions()
     close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS, *listed], n=1, cutoff=0.8)
-    hint = f"did you mean {close[0]}?" if close else f"{hint}; {listed.hint}" if listed.hint else hint
+    in_spark = None if close else call_in_spark(node)
+    if close or in_spark:
+        hint = f"did you mean {close[0] if close else in_spark}?"
+    elif listed.hint:
+        hint = f"{hint}; {listed.hint}"
     return UnknownFunctionError.at(f"unknown function {name}", text, position_of(node), hint)
 
 

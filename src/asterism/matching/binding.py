@@ -535,7 +535,8 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
         array = np.asarray(answer)
         mask = array if array.dtype == np.bool_ and array.ndim == 1 else None
     if mask is None or len(mask) != events.num_rows:
-        raise EvaluationFailedError(f"condition {name} did not return one Boolean per event")
+        hint = 'it gets a table: lambda events: pyarrow.compute.greater(events["price"], 10)'
+        raise EvaluationFailedError(f"condition {name} did not return one Boolean per event", hint=hint)
     return mask
 
 
