@@ -86,6 +86,8 @@ def file_of(text: str) -> Path:
 TEXTS: dict[str, Callable[[], object]] = {
     "no_events": lambda: KeyedStream(5),  # type: ignore[call-overload]
     "a_list_of_rows": lambda: KeyedStream([{"user": "u"}]),  # type: ignore[call-overload]
+    "a_list_of_paths": lambda: KeyedStream(["a.csv", "b.csv"]),  # type: ignore[call-overload]
+    "a_query_for_a_path": lambda: KeyedStream("SELECT * FROM trades"),
     "a_dict_of_columns": lambda: KeyedStream({"user": ["u"]}),  # type: ignore[call-overload]
     "files_in_folders": lambda: KeyedStream(folder_of_folders()),
     "names_with_wildcards": lambda: KeyedStream("events/*.parquet"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -59,6 +60,10 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
     :raises StreamDefinitionError: there is no file in a supported format, there are several formats, or files in folders only
     """
     files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
+    if not path.exists() and re.match(r"\s*(SELECT|WITH|FROM)\s", str(path), re.IGNORECASE):
+        raise StreamDefinitionError(
+            f"{str(path)!r:.100} is no file", hint="duckdb.sql(...) makes a relation of a query"
+        )
     if not path.exists() and any(character in str(path) for character in "*?["):
         hint = f'duckdb.read_parquet("{path}"), duckdb.read_csv and duckdb.read_json read several files'
         raise StreamDefinitionError(f"{path} is no file, and names of files have no wildcards", hint=hint)

@@ -102,7 +102,9 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         _check_path(events)
         return read_events(path_of(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
-        if isinstance(events, list | tuple | Iterator):
+        if isinstance(events, list | tuple) and events and isinstance(events[0], str | PathLike):
+            hint = "pyarrow.dataset.dataset(paths), or pl.scan_csv(paths)"
+        elif isinstance(events, list | tuple | Iterator):
             hint = "pyarrow.Table.from_pylist(list(rows)) makes a table of dicts, RecordBatchReader.from_batches of batches"
         elif isinstance(events, dict):
             hint = "pyarrow.table(...) makes a table of a dict"
