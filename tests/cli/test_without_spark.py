@@ -197,9 +197,12 @@ def commands() -> None:
     from click.testing import CliRunner
 
     import asterism
+    from asterism.cli.common import terminal
     from asterism.cli.main import main
     from asterism.errors import MissingPackageError
     from asterism.testing import match
+
+    terminal.SLOW = 3600.0  # what a command prints does not depend on how long it takes
 
     def run(*arguments: str) -> Any:
         return CliRunner().invoke(main, arguments)
