@@ -189,7 +189,7 @@ def _stream(
     if pattern is not None:
         select = {"select": {"matches": [*measures]}} if measures else {}
         return CEP.pattern(stream, Pattern.from_json(pattern.read_bytes()), **more), select
-    from asterism.discovery.sources.lookup_sources import lookups_of
     from asterism.discovery.sources.sources import factory_of
+    from asterism.rules.publishing.lookup_watch import lookups_of
 
     return CEP.pattern_processors(stream, factory_of(rules, table), lookups=lookups_of(lookups), **more), {}

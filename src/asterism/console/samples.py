@@ -22,7 +22,7 @@ from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import time_text
 from asterism.console.needed_events import needed_events
-from asterism.discovery.sources.lookup_sources import lookups_of, source_of
+from asterism.discovery.sources.lookup_sources import source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
@@ -35,7 +35,7 @@ from asterism.rules.definition.processor import PatternProcessor, as_in_force
 from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.definition.source_words import SourceWords, words_of
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
-from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
+from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions, lookups_of
 from asterism.rules.sets.set_store import SingleSetStore
 from asterism.streams.evidence import key_texts, keys_of_events
 from asterism.testing.rule_harness import number_column, rows_of_matches, run_rule_test

@@ -136,7 +136,7 @@ def _report(
 ) -> BacktestReport:
     """:param more: other options of :meth:`asterism.CEP.backtest`"""
     from asterism.cep import CEP
-    from asterism.discovery.sources.lookup_sources import lookups_of
+    from asterism.rules.publishing.lookup_watch import lookups_of
     from asterism.streams.keyed_stream import KeyedStream
 
     with local_spark() if spark else nullcontext() as session, status_line("reading the events") as show:

@@ -33,7 +33,7 @@ class BacktestHandler:
 
     def __call__(self, request: Mapping[str, Any], on_progress: OnProgress) -> Any:
         from asterism.cep import CEP
-        from asterism.discovery.sources.lookup_sources import lookups_of
+        from asterism.rules.publishing.lookup_watch import lookups_of
         from asterism.streams.keyed_stream import KeyedStream
 
         settings = self.settings

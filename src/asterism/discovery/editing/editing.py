@@ -8,13 +8,11 @@ from pathlib import Path
 
 from asterism.arguments import expect_string
 from asterism.discovery.editing.edited_documents import FileRules, HttpRules
-from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.kept_rules import KeptRules
 from asterism.discovery.editing.sigma_folder import SCHEME, SigmaRules
 from asterism.discovery.editing.topic_rules import TopicRules
-from asterism.discovery.sources.database import Database, parsed_url
 from asterism.discovery.sources.kafka_topic import topic_at
-from asterism.discovery.sources.sql_table import TABLE
+from asterism.discovery.sources.rows import TABLE
 from asterism.discovery.sources.url import Endpoint
 from asterism.errors import PatternProcessorError
 
@@ -43,6 +41,9 @@ def rules_at(
         return SigmaRules(source)
     if "://" not in source:
         return FileRules(Path(source), new_file)
+    from asterism.discovery.editing.edited_table import SqlRules  # imports SQLAlchemy
+    from asterism.discovery.sources.database import Database, parsed_url
+
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
     return SqlRules(Database(parsed_url(source)), table, by)
 

@@ -25,8 +25,8 @@ from asterism.discovery.sources.compacted_topic import (
 )
 from asterism.discovery.sources.documents import Document, read_document
 from asterism.discovery.sources.polling import PollingDiscoverer
+from asterism.discovery.sources.rows import PARAMETER_TABLE_SUFFIX
 from asterism.discovery.sources.several_documents import SeveralDocuments, WatchedDocument
-from asterism.discovery.sources.sql_table import PARAMETER_TABLE_SUFFIX
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import MAX_ID
 from asterism.rules.definition.rule_templates import is_template, json_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -331,16 +331,3 @@ def source_of(lookup: Lookup) -> LookupSource:
     raise PatternProcessorError(
         f"this is not the source of a lookup: {shown(source)}", hint="a path, the URL of a database, or a table"
     )
-
-
-def lookups_of(given: Sequence[tuple[str, str, str]]) -> dict[str, Lookup]:
-    """Lookups as commands take them: a name; a file, a folder or ``URL#TABLE``; and the key column, or ``COLUMN=EXPRESSION``.
-
-    :raises StreamDefinitionError: a lookup is not valid
-    """
-    lookups: dict[str, Lookup] = {}
-    for name, place, key in given:
-        column, _, expression = key.partition("=")
-        url, _, table = place.partition("#") if "://" in place else (place, "", "")
-        lookups[name] = Lookup(url, key=column, on=expression or column, table=table or None)
-    return lookups

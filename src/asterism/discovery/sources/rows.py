@@ -21,6 +21,10 @@ from asterism.rules.definition.rule_templates import json_in
 from asterism.rules.definition.rule_tests import read_tests
 from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
 
+TABLE = "pattern_processors"
+"""The name of a table of rules, if it is not given."""
+PARAMETER_TABLE_SUFFIX = "_rows"
+"""Added to the name of a table of rules, the name of the table with the rows of its templates."""
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
 LONG = {
     "pattern",

@@ -10,7 +10,7 @@ from typing import Any
 from asterism.arguments import shown
 from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory, is_in_store
 from asterism.discovery.sources.kafka_topic import KafkaPatternProcessorDiscovererFactory, configured_options, topic_at
-from asterism.discovery.sources.sql_table import TABLE, SqlPatternProcessorDiscovererFactory
+from asterism.discovery.sources.rows import TABLE
 from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import MAX_PROCESSORS, PatternProcessor
@@ -59,6 +59,8 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
     if isinstance(source, str) and (topic := topic_at(source)) is not None:
         return KafkaPatternProcessorDiscovererFactory(*topic, options=configured_options())
     if isinstance(source, str) and "://" in source and not is_in_store(source):
+        from asterism.discovery.sources.sql_table import SqlPatternProcessorDiscovererFactory  # imports SQLAlchemy
+
         return SqlPatternProcessorDiscovererFactory(source, table)
     if isinstance(source, str | os.PathLike) and os.fspath(source):
         return FilePatternProcessorDiscovererFactory(source)

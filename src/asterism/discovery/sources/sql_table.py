@@ -23,6 +23,8 @@ from asterism.discovery.sources.rows import (
     FLIP_COLUMNS,
     LONG,
     MAX_SHORT,
+    PARAMETER_TABLE_SUFFIX,
+    TABLE,
     Row,
     called,
     is_template_row,
@@ -44,9 +46,6 @@ from asterism.rules.sets.interfaces import (
 )
 from asterism.text.strict_json import MAX_BYTES
 
-TABLE = "pattern_processors"
-PARAMETER_TABLE_SUFFIX = "_rows"
-"""Added to the name of a table of rules, the name of the table with the rows of its templates."""
 MAX_ROWS = 100_000
 AT_ONCE = 500  # ids per query; for more, the whole table is read
 

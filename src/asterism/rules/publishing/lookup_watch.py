@@ -357,3 +357,16 @@ class LookupWatch:
             )
             for watched in self._watched
         }
+
+
+def lookups_of(given: Sequence[tuple[str, str, str]]) -> dict[str, Lookup]:
+    """Lookups as commands take them: a name; a file, a folder or ``URL#TABLE``; and the key column, or ``COLUMN=EXPRESSION``.
+
+    :raises StreamDefinitionError: a lookup is not valid
+    """
+    lookups: dict[str, Lookup] = {}
+    for name, place, key in given:
+        column, _, expression = key.partition("=")
+        url, _, table = place.partition("#") if "://" in place else (place, "", "")
+        lookups[name] = Lookup(url, key=column, on=expression or column, table=table or None)
+    return lookups
