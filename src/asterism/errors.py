@@ -329,7 +329,7 @@ def _hint_at_quotes(missing: str, context: str, quote: str) -> str | None:
     if re.fullmatch(r"\w{1,60}", missing) is None:
         return None
     compared = re.search(rf"(?:[=<>]|\bIN\s*\([^()]*)\s*\b{missing}(?![\w.(])", context, re.IGNORECASE)
-    return None if compared is None else f"a text has quotes: {quote}{missing}{quote}"
+    return None if compared is None else f"a string has quotes: {quote}{missing}{quote}"
 
 
 class ExpressionTypeError(ExpressionError):

@@ -19,7 +19,7 @@ from asterism.expressions.types import is_nested, name_of
 _ARRAY = "ARRAY<"
 """How the name of the type of an array begins."""
 _OF_ARRAYS = "arrayContains(field, value); or an element, field[0]"
-_OF_CASTS = "number(...) makes a number of a text, and string(...) a text of a value"
+_OF_CASTS = "number(...) converts a string to a number, and string(...) a value to a string"
 _TO_TEXT = "to STRING is not supported"
 """How the message for a value without a text ends, such as a DOUBLE."""
 

@@ -331,7 +331,7 @@ class ConditionWriter:
                 network = ip_network(text, strict=False)
             except ValueError:
                 raise ExpressionSyntaxError.at(
-                    f"{text!r:.60} is no network", self.text, argument.start, '"10.0.0.0/8"'
+                    f"{text!r:.60} is not a network", self.text, argument.start, '"10.0.0.0/8"'
                 ) from None
             tests.append(network_condition(self.operand(address), network))
         return any_of(tests)

@@ -105,9 +105,9 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
         if isinstance(events, list | tuple) and events and isinstance(events[0], str | PathLike):
             hint = "pyarrow.dataset.dataset(paths), or pl.scan_csv(paths)"
         elif isinstance(events, list | tuple | Iterator):
-            hint = "pyarrow.Table.from_pylist(list(rows)) makes a table of dicts, RecordBatchReader.from_batches of batches"
+            hint = "pyarrow.Table.from_pylist(list(rows)) makes a table from dicts, RecordBatchReader.from_batches from batches"
         elif isinstance(events, dict):
-            hint = "pyarrow.table(...) makes a table of a dict"
+            hint = "pyarrow.table(...) makes a table from a dict"
         raise StreamDefinitionError(
             f"{what} must be a DataFrame, an Arrow table or the path of a file, not {shown(events)}",
             "Anything with Arrow's C stream interface is a table: of pyarrow, Polars, pandas, DuckDB.",
