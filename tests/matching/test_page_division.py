@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern
-from asterism.matching.page import Page
+from asterism.matching.page import PackedPage, Page, resident, together
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.testing import PatternHarness
 
@@ -45,9 +45,31 @@ def test_a_divided_page_has_the_pages_of_its_keys(parts: int) -> None:
     rng = np.random.default_rng(parts)
     part_of = rng.integers(0, parts, page.keys.num_rows)
     wanted = [rows for rows in (np.flatnonzero(part_of == part) for part in range(parts)) if len(rows)]
-    divided = list(page.divided(wanted))
+    divided = [part.page for part in resident(page, wanted)]
     assert [reduced(part) for part in divided] == [page.of(rows).to_bytes() for rows in wanted]
     assert sum(part.keys.num_rows for part in divided) == page.keys.num_rows
+
+
+def test_pages_in_memory_are_stored_as_others() -> None:
+    page = a_page(60)
+    parts = np.array_split(np.arange(page.keys.num_rows), 7)
+    packed = list(page.packed(parts))
+    kinds = page.keys.schema, page.events.schema
+    assert [reduced(Page.from_bytes(part.to_bytes(), *kinds)) for part in packed] == [
+        page.of(rows).to_bytes() for rows in parts
+    ]
+    assert [len(part.to_bytes()) for part in packed] == [len(part.page.to_bytes()) for part in packed]
+    # After a restart, some pages are from a snapshot.
+    mixed: list[Page | PackedPage] = [packed[0], packed[1].page, *packed[2:]]
+    assert reduced(together(mixed)) == reduced(together(packed)) == page.of(np.arange(page.keys.num_rows)).to_bytes()
+
+
+def test_large_pages_are_divided_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = a_page(60)
+    parts = np.array_split(np.arange(page.keys.num_rows), 7)
+    whole = [reduced(part.page) for part in page.packed(parts)]
+    monkeypatch.setattr("asterism.matching.page.MAX_BATCH", 1)
+    assert [reduced(part.page) for part in page.packed(parts)] == whole
 
 
 def reduced(page: Page) -> bytes:

@@ -31,6 +31,7 @@ from asterism.live.live_input import LiveInput
 from asterism.live.live_options import SNAPSHOT_EVERY, LiveOptions
 from asterism.live.live_store import LiveStore
 from asterism.live.snapshots import SnapshotFolder, SnapshotRecord
+from asterism.operators.counted import CallMetrics
 from asterism.operators.evolution import CANNOT_CONTINUE
 from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import KeyGroupOperator
@@ -449,8 +450,8 @@ class LiveEngine:
         }
 
     def _counts(self, result: Result) -> dict[str, int]:
-        """The counters, without those of histograms and of single rules."""
-        return {name: count for name, count in result.metrics.items() if "/" not in name}
+        """The counters, without those of histograms and of single rules, which have no names yet or a slash."""
+        return {name: count for name, count in CallMetrics.of(result.metrics).named.items() if "/" not in name}
 
     def _measure(self, result: Result) -> None:
         if not result.gauges:

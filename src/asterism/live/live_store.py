@@ -65,7 +65,8 @@ class LiveStore:
         return value
 
     def write_page(self, number: int, value: bytes | KeptPage | None) -> None:
-        kind_of_page(number)  # only numbers of the table are stored
+        if number not in self._pages:
+            kind_of_page(number)  # only numbers of the table are stored
         self._call[number] = value
 
     def _read(self, number: int) -> bytes | KeptPage | None:

@@ -6,11 +6,17 @@ A set takes effect at the beginning of a call, for all rules at once. Its number
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from asterism.errors import AsterismError, StateError
+from asterism.live.snapshots import PAUSE
+from asterism.operators.counted import CallMetrics, Counted
 from asterism.operators.operator import Arrival
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.matching.operator import PROCESSORS
@@ -28,6 +34,8 @@ _QUERY = "live"
 _OF_RULES = f"{FAMILY}/"
 _TIMES = (WATERMARK, f'{FAMILY}/["{LAST_MATCH}"')
 """The beginnings of the names of metrics that are no counts, but times."""
+_PART = 100
+"""The number of counts that are added between two pauses."""
 _RESTORE = "restore the whole folder, or open another one"
 
 
@@ -54,6 +62,8 @@ class LiveRuleSets:
         self._coordinator = Coordinator(compiler, store, without, lookups)
         self._counts = store.counts()
         self._metrics: dict[str, int] = {}
+        self._counted: dict[int, Counted] = {}
+        """Sums of what has the same names, by the identities of these."""
         # The counts belong to the state: those of another folder with the same store do not go on.
         self._query = details.get("query", _QUERY) if details else uuid.uuid4().hex
         self._coordinator.start(factory)
@@ -92,18 +102,27 @@ class LiveRuleSets:
 
     def succeeded(self, metrics: Mapping[str, int]) -> None:
         sums = self._metrics
-        for name, value in metrics.items():
+        for counted in CallMetrics.of(metrics).counted:
+            names, numbers, counts = counted
+            if id(names) not in self._counted:
+                every = np.arange(len(names))
+                self._counted[id(names)] = Counted(names, every, np.zeros_like(every))
+            self._counted[id(names)].counts[numbers] += counts
+        for name, value in CallMetrics.of(metrics).named.items():
             if name.startswith(_TIMES):
                 sums[name] = max(value, sums.get(name, value))
             elif name.startswith(_OF_RULES):
                 sums[name] = sums.get(name, 0) + value
 
     def saving(self, details: Mapping[str, Any], number: int) -> Callable[[], None]:
-        metrics, self._metrics = self._metrics, {}
+        changed = [(names, counts) for names, _, counts in self._counted.values()]
+        counted = [Counted(names, np.flatnonzero(counts), counts[counts != 0]) for names, counts in changed]
+        metrics = CallMetrics(self._metrics, counted)
+        self._metrics, self._counted = {}, {}
 
         def saved() -> None:
             try:
-                if self._counts.add(self._query, number, [metrics]):
+                if self._counts.add(self._query, number, _in_parts(metrics)):
                     sets = self._store.retained()
                     self._counts.forget({(rule.id, rule.version) for each in sets for rule in each.processors})
                     self._store.write_counts(self._counts)
@@ -120,3 +139,11 @@ class LiveRuleSets:
 
     def close(self) -> None:
         self._coordinator.close()
+
+
+def _in_parts(metrics: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """Metrics in parts, with a pause after each, as those of a snapshot."""
+    items = iter(metrics.items())
+    while part := dict(islice(items, _PART)):
+        yield part
+        time.sleep(PAUSE)

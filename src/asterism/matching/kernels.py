@@ -63,6 +63,8 @@ from asterism.patterns.sequence import SkipKind
 NO_EVENT = 2**62
 NEVER = 2**63 - 1
 NO_ADVANCE = -(2**63)
+COUNTS_OF_PART = 6
+"""The number of numbers with which a part begins, see :func:`divide`."""
 END_OF_TIME = 2**63 - 1
 BITS = 63  # condition bits per word; the sign bit of a mask of relevant conditions means "always"
 
@@ -1225,6 +1227,45 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
 
 
 @uncounted
+def first_relevant(mask: int, bits: Any, begin: int, end: int) -> int:
+    """The first event that matters to a key without partial matches: one that can begin one. *end* if there is none."""
+    while begin < end and not is_relevant(mask, bits, begin):
+        begin += 1
+    return begin
+
+
+@uncounted
+def rests(tables: Tables, times: Any, keys: Keys, old: KeyRows, key: int, until: int, nodes: Any, new: KeyRows) -> bool:
+    """Whether nothing happens to a key that has partial matches, but no events, until this time; then its rows are copied.
+
+    Most keys of most calls are of this kind.
+    """
+    states, window, at = tables.states, tables.automata[keys.automaton[key], WINDOW], new.run_at[key]
+    n_runs, earliest = old.run_at[key + 1] - old.run_at[key], NEVER
+    if tables.flink or until == END_OF_TIME or at + n_runs > len(new.run_rows):
+        return False
+    for row in range(old.run_at[key], old.run_at[key + 1]):  # as in survey
+        first, state = old.run_rows[row, 0], old.run_rows[row, 2]
+        if first != NO_EVENT and states[state, KIND] != AT_LAST:
+            if window > 0:
+                earliest = min(earliest, times[first] + window)
+            if states[state, GAP] > 0:
+                earliest = min(earliest, times[nodes[old.run_rows[row, 1], 0]] + states[state, GAP])
+    if earliest <= until:
+        return False
+    for row in range(n_runs):
+        for column in range(3):
+            new.run_rows[at + row, column] = old.run_rows[old.run_at[key] + row, column]
+    new.run_at[key + 1], new.waiting_at[key + 1], new.timer_at[key + 1] = (
+        at + n_runs,
+        new.waiting_at[key],
+        new.timer_at[key],
+    )
+    keys.next_deadline[key], keys.asked_at[key] = earliest, -1
+    return True
+
+
+@uncounted
 def advance_some(
     tables: Tables,
     events: Events,
@@ -1268,9 +1309,7 @@ def advance_some(
             run_at[key] < run_at[key + 1] or waiting_at[key] < waiting_at[key + 1] or timer_at[key] < timer_at[key + 1]
         )
         if not known and not tables.flink:
-            # If there are no partial matches, only events that can begin one matter.
-            while begin < end and not is_relevant(states[start, RELEVANT], bits, begin):
-                begin += 1
+            begin = first_relevant(states[start, RELEVANT], bits, begin, end)
             if begin == end:
                 new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
                 new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
@@ -1279,6 +1318,13 @@ def advance_some(
         n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
         n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
         n_timers = timer_at[key + 1] - timer_at[key]
+        if (
+            begin == end
+            and began < 0
+            and n_waiting + n_timers == 0
+            and rests(tables, times, keys, old, key, until, matches.nodes, new)
+        ):
+            continue
         if max(n_runs + 1, n_waiting) > heaps.shape[1]:
             count[SHORT] = NO_HEAP
             return -1 - key
@@ -1556,31 +1602,38 @@ def join(event_at: Any, node_at: Any, key_at: Any, nodes: Any, rows: KeyRows) ->
 
 
 @entry
-def divide(n_events: int, nodes: Any, rows: KeyRows, order: Any, ends: Any) -> tuple[Any, Any, Any, Any, KeyRows]:
-    """Parts of the keys, each with its own nodes and events.
+def divide(times: Any, positions: Any, nodes: Any, rows: KeyRows, order: Any, ends: Any) -> tuple[Any, Any, Any, Any]:
+    """Parts of the keys, each with its own nodes and events, as one array of numbers.
 
+    For each part, these are the numbers of its keys, events, nodes, and three kinds of rows; for each key the numbers of its
+    rows; and then times, positions, nodes and rows. Nodes and rows refer to the nodes and events of their part.
+
+    :param times: those of all events, as *positions*
     :param order: the keys of all parts; those of a part end where *ends* says, which begins with 0
-    :returns: where the nodes of each part begin, the nodes, where the events of each part begin, the numbers of the events, and
-        the rows of the keys in *order*. Nodes and rows refer to the nodes and events of their part.
+    :returns: where the numbers of each part begin, the numbers, where the events of each part begin, the numbers of the events
     """
     run_at, run_rows = take_rows(rows.run_at, rows.run_rows, order)
     waiting_at, waiting_rows = take_rows(rows.waiting_at, rows.waiting_rows, order)
     timer_at, timer_rows = take_rows(rows.timer_at, rows.timer_rows, order)
-    n_parts = len(ends) - 1
-    node_at, event_at = np.zeros(n_parts + 1, np.int64), np.zeros(n_parts + 1, np.int64)
-    new_nodes, events = np.empty((len(nodes) + 1, 3), np.int64), np.empty((n_events + 1, 1), np.int64)
+    n_events, n_parts = len(times), len(ends) - 1
+    at, event_at = np.zeros(n_parts + 1, np.int64), np.zeros(n_parts + 1, np.int64)
+    size = n_parts * COUNTS_OF_PART + 3 * (len(order) + len(run_rows) + len(waiting_rows)) + len(timer_rows)
+    numbers, events = (
+        np.empty((size + 3 * len(nodes) + 2 * n_events + 1, 1), np.int64),
+        np.empty((n_events + 1, 1), np.int64),
+    )
     node_part, event_part = np.full(len(nodes), -1, np.int64), np.full(n_events, -1, np.int64)
     node_number, event_number = np.empty(len(nodes), np.int64), np.empty(n_events, np.int64)
     used, seen = np.empty(len(nodes), np.int64), np.empty(n_events, np.int64)
     for part in range(n_parts):
-        n_used, n_seen = 0, 0
+        n_used, n_seen, first, last = 0, 0, ends[part], ends[part + 1]
         for of_keys, some in ((run_at, run_rows), (waiting_at, waiting_rows)):
-            for row in range(of_keys[ends[part]], of_keys[ends[part + 1]]):
-                at = some[row, 1]
-                while at >= 0 and node_part[at] != part:
-                    node_part[at], used[n_used] = part, at
+            for row in range(of_keys[first], of_keys[last]):
+                node = some[row, 1]
+                while node >= 0 and node_part[node] != part:
+                    node_part[node], used[n_used] = part, node
                     n_used += 1
-                    at = nodes[at, 2]
+                    node = nodes[node, 2]
         of_part = np.sort(used[:n_used])
         for place in range(n_used):
             node_number[of_part[place]] = place
@@ -1588,26 +1641,170 @@ def divide(n_events: int, nodes: Any, rows: KeyRows, order: Any, ends: Any) -> t
             if event_part[event] != part:
                 event_part[event], seen[n_seen] = part, event
                 n_seen += 1
-        first_node, first_event = node_at[part], event_at[part]
-        node_at[part + 1], event_at[part + 1] = first_node + n_used, first_event + n_seen
-        new_nodes, events = grown(new_nodes, first_node + n_used), grown(events, first_event + n_seen)
+        events = grown(events, event_at[part] + n_seen)
         events_of_part = np.sort(seen[:n_seen])
+        counts = (
+            last - first, n_seen, n_used,
+            run_at[last] - run_at[first], waiting_at[last] - waiting_at[first], timer_at[last] - timer_at[first],
+        )  # fmt: skip
+        put = at[part]
+        numbers = grown(
+            numbers,
+            put + COUNTS_OF_PART + 3 * (counts[0] + n_used + counts[3] + counts[4]) + 2 * n_seen + counts[5],
+        )
+        for place in range(COUNTS_OF_PART):
+            numbers[put + place, 0] = counts[place]
+        put += COUNTS_OF_PART
+        for of_keys in (run_at, waiting_at, timer_at):
+            for key in range(first, last):
+                numbers[put + key - first, 0] = of_keys[key + 1] - of_keys[key]
+            put += last - first
         for place in range(n_seen):
-            event_number[events_of_part[place]] = place
-            events[first_event + place, 0] = events_of_part[place]
+            event = events_of_part[place]
+            event_number[event], events[event_at[part] + place, 0] = place, event
+            numbers[put + place, 0], numbers[put + n_seen + place, 0] = times[event], positions[event]
+        put += 2 * n_seen
         for place in range(n_used):
-            node, parent = of_part[place], nodes[of_part[place], 2]
-            new_nodes[first_node + place, 0], new_nodes[first_node + place, 1] = (
-                event_number[nodes[node, 0]],
-                nodes[node, 1],
-            )
-            new_nodes[first_node + place, 2] = node_number[parent] if parent >= 0 else -1
+            node = of_part[place]
+            parent = nodes[node, 2]
+            numbers[put, 0], numbers[put + 1, 0] = event_number[nodes[node, 0]], nodes[node, 1]
+            numbers[put + 2, 0] = node_number[parent] if parent >= 0 else -1
+            put += 3
         for of_keys, some in ((run_at, run_rows), (waiting_at, waiting_rows)):
-            for row in range(of_keys[ends[part]], of_keys[ends[part + 1]]):
-                if some[row, 1] >= 0:
-                    some[row, 0], some[row, 1] = event_number[some[row, 0]], node_number[some[row, 1]]
-    new = KeyRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
-    return node_at, new_nodes[: node_at[-1]], event_at, events[: event_at[-1], 0].copy(), new
+            for row in range(of_keys[first], of_keys[last]):
+                has_begun = some[row, 1] >= 0
+                numbers[put, 0] = event_number[some[row, 0]] if has_begun else some[row, 0]
+                numbers[put + 1, 0] = node_number[some[row, 1]] if has_begun else some[row, 1]
+                numbers[put + 2, 0] = some[row, 2]
+                put += 3
+        for row in range(timer_at[first], timer_at[last]):
+            numbers[put, 0] = timer_rows[row, 0]
+            put += 1
+        at[part + 1], event_at[part + 1] = put, event_at[part] + n_seen
+    return at, numbers[: at[-1], 0].copy(), event_at, events[: event_at[-1], 0].copy()
+
+
+@compiled
+def put_counts(numbers: Any, begin: int, at: Any, key: int, n_keys: int) -> None:
+    """Append the numbers of rows of some keys to the offsets *at*."""
+    for place in range(n_keys):
+        at[key + place + 1] = at[key + place] + numbers[begin + place]
+
+
+@compiled
+def put_rows(numbers: Any, begin: int, rows: Any, put: int, count: int, event: int, node: int) -> None:
+    """Append *count* rows to *rows*, whose events and nodes come after so many others."""
+    for row in range(put, put + count):
+        has_begun = numbers[begin + 1] >= 0
+        rows[row, 0] = numbers[begin] + (event if has_begun else 0)
+        rows[row, 1] = numbers[begin + 1] + (node if has_begun else 0)
+        rows[row, 2] = numbers[begin + 2]
+        begin += 3
+
+
+@entry
+def together(numbers: Any) -> tuple[Any, Any, Any, KeyRows]:
+    """The times, positions, nodes and rows of parts, the inverse of :func:`divide`.
+
+    :param numbers: those of all parts, one after the other
+    """
+    total = np.zeros(COUNTS_OF_PART, np.int64)
+    at = 0
+    while at < len(numbers):
+        for place in range(COUNTS_OF_PART):
+            total[place] += numbers[at + place]
+        n_keys, n_events, n_nodes, n_runs, n_waiting, n_timers = numbers[at : at + COUNTS_OF_PART]
+        at += COUNTS_OF_PART + 3 * (n_keys + n_nodes + n_runs + n_waiting) + 2 * n_events + n_timers
+    times, positions, nodes = (
+        np.empty(total[1], np.int64), np.empty(total[1], np.int64), np.empty((total[2], 3), np.int64),
+    )  # fmt: skip
+    run_at, waiting_at, timer_at = (
+        np.zeros(total[0] + 1, np.int64), np.zeros(total[0] + 1, np.int64), np.zeros(total[0] + 1, np.int64),
+    )  # fmt: skip
+    run_rows, waiting_rows, timer_rows = (
+        np.empty((total[3], 3), np.int64), np.empty((total[4], 3), np.int64), np.empty((total[5], 1), np.int64),
+    )  # fmt: skip
+    at = key = event = node = 0
+    while at < len(numbers):
+        n_keys, n_events, n_nodes, n_runs, n_waiting, n_timers = numbers[at : at + COUNTS_OF_PART]
+        at += COUNTS_OF_PART
+        run, waiting, timer = run_at[key], waiting_at[key], timer_at[key]
+        for of_keys in (run_at, waiting_at, timer_at):
+            put_counts(numbers, at, of_keys, key, n_keys)
+            at += n_keys
+        for place in range(n_events):
+            times[event + place], positions[event + place] = numbers[at + place], numbers[at + n_events + place]
+        at += 2 * n_events
+        for place in range(node, node + n_nodes):
+            parent = numbers[at + 2]
+            nodes[place, 0], nodes[place, 1] = numbers[at] + event, numbers[at + 1]
+            nodes[place, 2] = parent + node if parent >= 0 else -1
+            at += 3
+        put_rows(numbers, at, run_rows, run, n_runs, event, node)
+        put_rows(numbers, at + 3 * n_runs, waiting_rows, waiting, n_waiting, event, node)
+        at += 3 * (n_runs + n_waiting)
+        for place in range(n_timers):
+            timer_rows[timer + place, 0] = numbers[at + place]
+        at += n_timers
+        key, event, node = key + n_keys, event + n_events, node + n_nodes
+    return times, positions, nodes, KeyRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
+
+
+@compiled
+def put_narrow(numbers: Any, begin: int, end: int, out: Any, put: int) -> int:
+    """Write numbers as words of 32 bits, NO_EVENT as the greatest one. Returns where they end."""
+    for at in range(begin, end):
+        out[put + at - begin] = 2**31 - 1 if numbers[at] == NO_EVENT else numbers[at]
+    return put + end - begin
+
+
+@compiled
+def put_wide(numbers: Any, begin: int, end: int, out: Any, put: int) -> int:
+    """Write numbers as two words each, the lower one first. Returns where they end."""
+    for at in range(begin, end):
+        lower = numbers[at] & 0xFFFFFFFF
+        out[put], out[put + 1] = lower - 2**32 if lower >= 2**31 else lower, numbers[at] >> 32
+        put += 2
+    return put
+
+
+@compiled
+def put_offsets(numbers: Any, begin: int, count: int, out: Any, put: int) -> int:
+    """Write the offsets of *count* keys, given their numbers of rows. Returns where they end."""
+    out[put] = 0
+    for key in range(count):
+        out[put + key + 1] = out[put + key] + numbers[begin + key]
+    return put + count + 1
+
+
+@entry
+def stored_arrays(numbers: Any) -> tuple[Any, Any]:
+    """The sizes of the arrays of a page as it is stored (:class:`~asterism.matching.page.Page`), and these arrays, in words.
+
+    :param numbers: those of one part, see :func:`divide`
+    """
+    n_keys, n_events, n_nodes, n_runs, n_waiting, n_timers = numbers[:COUNTS_OF_PART]
+    sizes = np.array(
+        [n_events, n_events, 3 * n_nodes, n_keys + 1, 3 * n_runs, n_keys + 1, 3 * n_waiting, n_keys + 1, n_timers],
+        np.int64,
+    )
+    # Times, waiting rows and timers have two words each.
+    out = np.empty(np.sum(sizes) + n_events + 3 * n_waiting + n_timers, np.int32)
+    times = COUNTS_OF_PART + 3 * n_keys
+    positions, nodes = times + n_events, times + 2 * n_events
+    runs = nodes + 3 * n_nodes
+    waiting = runs + 3 * n_runs
+    timers = waiting + 3 * n_waiting
+    put = put_wide(numbers, times, positions, out, 0)
+    put = put_narrow(numbers, positions, nodes, out, put)
+    put = put_narrow(numbers, nodes, runs, out, put)
+    put = put_offsets(numbers, COUNTS_OF_PART, n_keys, out, put)
+    put = put_narrow(numbers, runs, waiting, out, put)
+    put = put_offsets(numbers, COUNTS_OF_PART + n_keys, n_keys, out, put)
+    put = put_wide(numbers, waiting, timers, out, put)
+    put = put_offsets(numbers, COUNTS_OF_PART + 2 * n_keys, n_keys, out, put)
+    put_wide(numbers, timers, len(numbers), out, put)
+    return sizes, out
 
 
 @entry

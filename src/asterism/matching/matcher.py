@@ -374,7 +374,10 @@ class Matcher:
             kept_rows, positions = pairs // room, pairs % room
             # Rows are in the order of arrival, and the kernel compares partial matches by the numbers of their first events.
             order = np.argsort(pool.times[kept_rows], kind="stable")
-            kept_rows, positions, place = kept_rows[order], positions[order], np.argsort(order)[place]
+            kept_rows, positions = kept_rows[order], positions[order]
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order))
+            place = rank[place]
             nodes[:, 0] = place[nodes[:, 0]]
             for some in (rows.run_rows, rows.waiting_rows):
                 begun = some[:, 1] >= 0

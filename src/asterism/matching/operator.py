@@ -31,7 +31,7 @@ from asterism.expressions.computed_columns import visible
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
-from asterism.matching.page import DecodedPage, Page
+from asterism.matching.page import DecodedPage, PackedPage, Page, resident, together
 from asterism.matching.plan import Limits
 from asterism.matching.process_function import (
     MatchContext,
@@ -297,7 +297,7 @@ class CepOperator(KeyGroupOperator):
         keys = self._keys_of(events)
         pages = group.load([events], ["k:" + name for name in self.key_schema.names], horizon)
         stored = [self._page_of(value) for value in pages.stored]
-        page = Page.concat(stored or [self.empty_page()])
+        page = together(stored or [self.empty_page()])
         with enough_memory(functools.partial(_heaviest, page, keys)):
             shown = KeyedEvents.of_one(self.pattern, page, keys, events, horizon)
             for step in self.matcher.advance_one(page, shown, processing_time=group.processing_time):
@@ -311,12 +311,14 @@ class CepOperator(KeyGroupOperator):
             assert left is not None
 
             def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes | KeptPage, int, int]]:
-                for rows, page in zip(parts, left.divided(parts), strict=True):
-                    yield DecodedPage(page) if pages.keeps else page.to_bytes(), step.next_deadline(rows), END_OF_TIME
+                for rows, page in zip(parts, resident(left, parts), strict=True):
+                    yield page if pages.keeps else page.to_bytes(), step.next_deadline(rows), END_OF_TIME
 
             pages.rewrite(lambda: left.keys, page_of[step.kept], encoded)
 
-    def _page_of(self, value: bytes | DecodedPage | None) -> Page:
+    def _page_of(self, value: bytes | PackedPage | DecodedPage | None) -> Page | PackedPage:
+        if isinstance(value, PackedPage):
+            return value
         if isinstance(value, DecodedPage):
             return value.page
         if value is None:

@@ -1,11 +1,14 @@
-"""The partial matches of a page of keys: their columns, and their format in the state."""
+"""The partial matches of a page of keys: their columns, their format in the state, and the form in which they stay in memory.
+
+See docs/decisions/0189.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,7 @@ from asterism.operators.state.state_store import (
     FIRST_LAYOUT,
     Record,
     batch_from_bytes,
+    batch_of,
     batch_to_bytes,
     layout_of,
     record_of,
@@ -38,8 +42,6 @@ class Page:
     positions: Ints
     nodes: Ints
     rows: KeyRows
-    size: int | None = None
-    """About its bytes in memory, if they are known."""
 
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
@@ -72,40 +74,33 @@ class Page:
             kernels.join(event_at, node_at, key_at, nodes, rows),
         )
 
-    def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
-        """A page of the keys of each of *parts*. Several pages share their arrays."""
-        if len(parts) < 2:
-            yield from (self if len(part) == self.keys.num_rows else self.of(part) for part in parts)
+    def packed(self, parts: Sequence[Ints]) -> Iterator[PackedPage]:
+        """A page of the keys of each of *parts*, none of which is empty. They share their arrays."""
+        if len(parts) > 1 and max(self.keys.nbytes, self.events.nbytes) > MAX_BATCH:
+            middle = len(parts) // 2
+            for half in (parts[:middle], parts[middle:]):
+                yield from self.of(np.concatenate(half)).packed(_renumbered(half))
             return
         from asterism.matching import kernels
 
         order, ends = np.concatenate(parts), offsets_of([len(part) for part in parts])
-        node_at, nodes, event_at, kept, rows = kernels.divide(len(self.times), self.nodes, self.rows, order, ends)
-        # A slice of several chunks takes long.
-        keys, events = (
-            table.take(from_numpy(numbers)).combine_chunks()
-            for table, numbers in ((self.keys, order), (self.events, kept))
-        )
-        times, positions = self.times[kept], self.positions[kept]
-        of_keys = [_Divided.of(at, some, ends) for at, some in rows.pairs()]
-        rows_of_parts = zip(*(arrays for each in of_keys for arrays in (each.at, each.rows)), strict=True)
+        at, numbers, event_at, kept = kernels.divide(self.times, self.positions, self.nodes, self.rows, order, ends)
+        keys, events = batch_of(self.keys.take(from_numpy(order))), batch_of(self.events.take(from_numpy(kept)))
         # Arrow takes long to find the bytes of a slice.
-        row_bytes = (keys.nbytes + events.nbytes) / max(1, len(order) + len(kept))
-        n_keys, n_events, n_nodes = np.diff(ends), np.diff(event_at), np.diff(node_at)
-        sizes = row_bytes * (n_keys + n_events) + 8 * (2 * n_events + 3 * n_nodes + sum(each.sizes for each in of_keys))
-        bounds = (itertools.pairwise(at.tolist()) for at in (ends, node_at, event_at))
-        for (key, last_key), (node, last_node), (event, last_event), size, of_part in zip(
-            *bounds, sizes.astype(np.int64).tolist(), rows_of_parts, strict=True
-        ):
-            yield Page(
-                keys.slice(key, last_key - key),
-                events.slice(event, last_event - event),
-                times[event:last_event],
-                positions[event:last_event],
-                nodes[node:last_node],
-                KeyRows(*of_part),
-                size,
+        row_bytes = (keys.nbytes + events.nbytes) // max(1, len(order) + len(kept))
+        bounds = (itertools.pairwise(offsets.tolist()) for offsets in (at, ends, event_at))
+        for (begin, end), (key, last_key), (event, last_event) in zip(*bounds, strict=True):
+            n_keys, n_events = last_key - key, last_event - event
+            yield PackedPage(
+                numbers[begin:end],
+                keys.slice(key, n_keys),
+                events.slice(event, n_events),
+                row_bytes * (n_keys + n_events) + 8 * (end - begin),
             )
+
+    def as_packed(self) -> PackedPage:
+        """All keys, as a page stays in memory."""
+        return next(self.packed([np.arange(self.keys.num_rows)]))
 
     def of(self, keys: Ints) -> Page:
         """A page of some of the *keys*."""
@@ -119,8 +114,6 @@ class Page:
     @property
     def nbytes(self) -> int:
         """About the bytes of its arrays and columns."""
-        if self.size is not None:
-            return self.size
         arrays = (self.times, self.positions, self.nodes, *self.rows)
         return int(self.keys.nbytes + self.events.nbytes + sum(array.nbytes for array in arrays))
 
@@ -153,8 +146,52 @@ class Page:
         return cls(keys, events, times, positions, nodes, rows)
 
 
+class PackedPage:
+    """A page as it stays in the memory of a live engine, see :class:`~asterism.operators.state.state_store.KeptPage`.
+
+    :param numbers: everything but *keys* and *events*, in the format of :func:`asterism.matching.kernels.divide`
+    :param size: about its bytes in memory
+    """
+
+    __slots__ = ("_size", "events", "keys", "numbers")
+
+    def __init__(self, numbers: Ints, keys: pa.RecordBatch, events: pa.RecordBatch, size: int) -> None:
+        self.numbers, self.keys, self.events, self._size = numbers, keys, events, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def page(self) -> Page:
+        return self.joined([self])
+
+    @classmethod
+    def joined(cls, pages: Sequence[PackedPage]) -> Page:
+        """The keys of all *pages*, which are distinct, in this order."""
+        from asterism.matching import kernels
+
+        keys, events = (
+            pa.Table.from_batches(batches).combine_chunks()
+            for batches in ([page.keys for page in pages], [page.events for page in pages])
+        )
+        return Page(keys, events, *kernels.together(np.concatenate([page.numbers for page in pages])))
+
+    def to_bytes(self) -> bytes:
+        """As :meth:`Page.to_bytes`."""
+        return self.stored_with(self.keys)
+
+    def stored_with(self, keys: pa.RecordBatch) -> bytes:
+        """:param keys: in place of its own"""
+        from asterism.matching import kernels
+
+        sizes, arrays = kernels.stored_arrays(self.numbers)
+        parts = bytes(keys.serialize()), bytes(self.events.serialize())
+        lengths = np.array([len(part) for part in parts], np.int64)
+        return record_of(Record.PAGE, lengths.tobytes(), sizes.tobytes(), arrays.tobytes(), *parts)
+
+
 class DecodedPage:
-    """A page that stays as it is in the memory of a live engine, see :class:`~asterism.operators.state.state_store.KeptPage`."""
+    """The only page of an operator, as it stays in the memory of a live engine."""
 
     def __init__(self, page: Page) -> None:
         self.page, self._size = page, page.nbytes
@@ -166,6 +203,28 @@ class DecodedPage:
         return self.page.to_bytes()
 
 
+def resident(page: Page, parts: Sequence[Ints]) -> Iterator[PackedPage | DecodedPage]:
+    """The keys of each of *parts*, as they stay in memory."""
+    if len(parts) > 1:
+        return page.packed(parts)
+    return (DecodedPage(page if len(part) == page.keys.num_rows else page.of(part)) for part in parts)
+
+
+def together(pages: Sequence[PackedPage | Page]) -> Page:
+    """The keys of all *pages*, which are distinct, in this order."""
+    packed = [page for page in pages if isinstance(page, PackedPage)]
+    if not packed:
+        return Page.concat([page for page in pages if isinstance(page, Page)])
+    # After a restart, some pages are from the snapshot.
+    return PackedPage.joined([page if isinstance(page, PackedPage) else page.as_packed() for page in pages])
+
+
+def _renumbered(parts: Sequence[Ints]) -> list[Ints]:
+    """The numbers of the keys of each of *parts* among those of all of them."""
+    ends = offsets_of([len(part) for part in parts]).tolist()
+    return [np.arange(begin, end) for begin, end in itertools.pairwise(ends)]
+
+
 _ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [
     (0, np.int64), (0, np.int32), (3, np.int32), (0, np.int32), (3, np.int32), (0, np.int32), (3, np.int64), (0, np.int32),
     (1, np.int64),
@@ -174,29 +233,5 @@ _ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [
 NO_EVENT = 2**62
 """Replaces the first event of a start state; the same number as in the kernels, which are loaded only to be run."""
 _NARROW_NO_EVENT = 2**31 - 1
-
-
-class _Divided(NamedTuple):
-    """The rows of one kind of keys, in parts.
-
-    :ivar at: the offsets of the keys of each part, from 0 on
-    :ivar rows: those of each part
-    """
-
-    at: list[Ints]
-    rows: list[Ints]
-    sizes: Ints
-
-    @classmethod
-    def of(cls, at: Ints, rows: Ints, ends: Ints) -> _Divided:
-        """:param ends: where the keys of each part end, which begins with 0"""
-        first, count = at[ends], np.arange(len(ends))
-        begins = ends + count
-        of_key = np.arange(begins[-1]) - np.repeat(count[:-1], np.diff(begins))
-        offsets = at[of_key] - np.repeat(first[:-1], np.diff(begins))
-        sizes = np.diff(begins) + rows.shape[1] * np.diff(first)
-        return cls(
-            [offsets[begin:end] for begin, end in itertools.pairwise(begins.tolist())],
-            [rows[begin:end] for begin, end in itertools.pairwise(first.tolist())],
-            sizes,
-        )
+MAX_BATCH = 2**30
+"""The number of bytes of keys or events up to which these are one batch: Arrow has a limit for text."""

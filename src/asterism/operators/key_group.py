@@ -30,6 +30,7 @@ from asterism.arguments import expect_number
 from asterism.columns.arrays import Mask, cast_to, from_numpy, to_numpy
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
+from asterism.operators.counted import CallMetrics, Counted
 from asterism.operators.evolution import aligned, check_evolution
 from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
 from asterism.operators.state.group_header import GroupHeader, other_query
@@ -81,6 +82,8 @@ class Group:
     """Its number, if it is known."""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    counted: list[Counted] = field(default_factory=list)
+    """The metrics that are not in *metrics*."""
     gauges: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -233,7 +236,7 @@ class KeyGroupOperator(Operator):
             group.taken(),
             None if next_event_time == END_OF_TIME else next_event_time,
             None if next_processing_time == END_OF_TIME else next_processing_time,
-            dict(group.metrics),
+            CallMetrics(dict(group.metrics), group.counted),
             group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
             {name: header.partitions[n].behind for n, name in enumerate(self.inputs) if n in header.partitions},
             dict(group.gauges),
@@ -359,10 +362,9 @@ class KeyGroupOperator(Operator):
     def _next_times(self, group: Group, now: Now) -> tuple[int, int]:
         """The next event time and the next processing time at which there is something to do."""
         header = group.header
-        pages = header.exists
-        event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
+        event_time = min(header.first_event_time, self._first_waiting(group))
         processing_time = min(
-            int(header.next_processing_times[pages].min(initial=END_OF_TIME)),
+            header.first_processing_time,
             self._first_idle(header, now) if is_announced(header) else END_OF_TIME,
         )
         return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))

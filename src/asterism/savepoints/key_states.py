@@ -22,7 +22,7 @@ from asterism.columns.arrays import Ints, cast_table, cast_to, one_chunk
 from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.time import BEFORE_TIME
 from asterism.matching.key_rows import KeyRows
-from asterism.matching.page import NO_EVENT, Page
+from asterism.matching.page import NO_EVENT, Page, resident
 from asterism.matching.stored_matches import CHANGE, lowest_state
 from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
 from asterism.operators.operator import EVENTS
@@ -176,7 +176,7 @@ class PatternStates(KeyStates):
 
     def divided(self, keys: pa.Table, state: State, ends: Sequence[int]) -> Iterator[bytes]:
         parts = [np.arange(begin, end) for begin, end in pairwise([0, *ends])]
-        for page in self._page(keys, state).divided(parts):
+        for page in resident(self._page(keys, state), parts):
             yield page.to_bytes()
 
     def written(self, keys: pa.Table, state: State) -> bytes:

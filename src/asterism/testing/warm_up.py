@@ -16,7 +16,7 @@ from asterism.expressions.math_functions import MathFunction
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.matching.page import Page
+from asterism.matching.page import Page, together
 from asterism.operators.operator import Operator
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -93,17 +93,20 @@ def _patterns() -> None:
     operator = CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=measured)
     _run(operator)
     # Two keys fill no page, so that no call of the operator divides one, or joins two.
-    for _ in Page.concat([operator.empty_page()] * 2).divided([np.empty(0, np.int64)] * 2):
-        pass
+    packed = list(Page.concat([operator.empty_page()] * 2).packed([np.empty(0, np.int64)] * 2))
+    together(packed)
+    packed[0].to_bytes()
 
 
 def _rules() -> None:
     from asterism.expressions.kernels import calculate_one, calculate_two  # imports numba
+    from asterism.rules.binding.kernels import ranked
 
     values, results = np.ones(2), np.empty(2)
     calculate_one(int(MathFunction.SINH), values, results)
     calculate_two(int(MathFunction.HYPOT), values, values, results)
     TextIndex(Vectorized(EVENTS, ["(contains(c2, 'a') AND regexp_matches(c2, 'b'))"])).met(_EVENTS)
+    ranked(pa.array([0], pa.int32()).to_numpy())
     rows_of_rule(_RULE, EVENTS, [_EVENTS], keys=["key"], time="ts", semantics=Semantics.DEFAULT)
 
 

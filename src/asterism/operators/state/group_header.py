@@ -17,6 +17,7 @@ from asterism.operators.state.partition_watermarks import PartitionWatermarks
 from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
+_LAST = 2**64 - 1
 """Replaces the next event time of a page: there is no such page."""
 _SIZES = struct.Struct("<HHHqqH")
 _WATERMARK_AT = struct.calcsize("<HHH")
@@ -95,6 +96,18 @@ class GroupHeader:
         there: Mask = self.next_event_times != NO_PAGE
         return there
 
+    @property
+    def first_event_time(self) -> int:
+        """The first of the next event times of pages; the end of time if there is none."""
+        # Without a sign, NO_PAGE less one is the greatest number, and all others keep their order.
+        first = int((self.next_event_times.view(np.uint64) + np.uint64(END_OF_TIME)).min(initial=_LAST))
+        return END_OF_TIME if first == _LAST else first - END_OF_TIME
+
+    @property
+    def first_processing_time(self) -> int:
+        """The first of the next processing times of pages; the end of time if there is none."""
+        return int(self.next_processing_times.min(initial=END_OF_TIME))  # that of a page that does not exist
+
     def is_waiting(self, number: int) -> bool:
         """Whether events of the input *number* wait for the watermark."""
         return bool(self.buffers[number] or self.chunks[number])
@@ -111,19 +124,13 @@ class GroupHeader:
         lengths = [len(buffer) for buffer in self.buffers]
         counts = [len(chunks) for chunks in self.chunks]
         places = [number for chunks in self.chunks for chunk in chunks for number in chunk]
-        arrays = np.concatenate(
-            [
-                self.next_event_times,
-                self.next_processing_times,
-                self.watermarks,
-                self.last_activity,
-                np.array([*lengths, *counts, *places], np.int64),
-            ]
-        )
-        head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
+        numbers = np.array([*lengths, *counts, *places], np.int64)
+        times = self.next_event_times, self.next_processing_times, self.watermarks, self.last_activity, numbers
         # Headers of inputs without partitions end with the buffers, as in earlier releases.
         partitions = [watermarks.to_bytes(number) for number, watermarks in self.partitions.items()]
-        return head + b"".join([*self.buffers, *partitions])
+        return record_of(
+            Record.HEADER, sizes, self.fingerprint, *(each.tobytes() for each in times), *self.buffers, *partitions
+        )
 
     @staticmethod
     def moved(

@@ -27,6 +27,9 @@ PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, if their number is fixed and there is more than one."""
 PAGE_BYTES = 2**12
 """The maximum mean size of pages when state is divided. A call of few keys needs a page for each of them, of any size."""
+_Written = tuple[bytes | KeptPage | None, int, int]
+_NOTHING: _Written = (None, NO_PAGE, END_OF_TIME)
+_PLACE = np.min_scalar_type(MAX_PAGES)
 _STEP = 4
 _SAMPLE = 16
 _CALM = 64
@@ -71,18 +74,17 @@ class Pages:
             of_rows = [table.column(PAGE).to_numpy().astype(np.int64) for table in events]
         else:
             of_rows = [pages_of(table, count) for table in tables]
-        needed = due | header.exists if self._count != count else due.copy()
+        exists = header.exists
+        needed = due | exists if self._count != count else due.copy()
         for rows in of_rows:
             needed[rows] = True
         self._numbers = np.flatnonzero(needed)
         self.of_events: list[Ints] = [np.searchsorted(self._numbers, rows) for rows in of_rows]
         """For each input, the indexes in *stored* of the pages of its events."""
-        exists = header.exists
-        self.stored: list[Any] = [
-            store.read_page(self._id(n, count)) if exists[n] else None for n in self._numbers.tolist()
-        ]
+        places = zip(self._places(self._numbers, count), exists[self._numbers].tolist(), strict=True)
+        self.stored: list[Any] = [store.read_page(place) if is_there else None for place, is_there in places]
         """The pages that were read; None: there is no such page yet."""
-        self.has_all = bool(needed[exists].all())
+        self.has_all = not (exists & ~needed).any()
         """Whether all pages that exist were read."""
         self._before = count
 
@@ -109,8 +111,9 @@ class Pages:
         wanted = wanted_pages(count, header.size, keys)
         return min(wanted, count) if header.undivided else wanted
 
-    def _id(self, number: int, count: int) -> int:
-        return page_number(number, count, fixed=self._fixed)
+    def _places(self, numbers: Ints, count: int) -> list[int]:
+        """Under which numbers pages are stored."""
+        return [page_number(number, count, fixed=self._fixed) for number in numbers.tolist()]
 
     def rewrite(
         self,
@@ -131,29 +134,31 @@ class Pages:
         if self._count != before:
             numbers, stored = np.arange(self._count), [None] * self._count
             page = pages_of(keys(), self._count)
-        order = np.argsort(page, kind="stable") if len(numbers) > 1 else np.arange(len(page))
+        # NumPy sorts so short numbers in less time.
+        order = np.argsort(page.astype(_PLACE), kind="stable") if len(numbers) > 1 else np.arange(len(page))
         ends = np.searchsorted(page[order], np.arange(len(numbers) + 1))
         parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]
         encoded = iter(list(encode([rows for rows in parts if len(rows)])))
-        new = [next(encoded) if len(rows) else (None, NO_PAGE, END_OF_TIME) for rows in parts]
+        new = [next(encoded) if len(rows) else _NOTHING for rows in parts]
         if self._count != before:
-            for number in np.flatnonzero(header.exists).tolist():
-                store.write_page(self._id(number, before), None)
+            for place in self._places(np.flatnonzero(header.exists), before):
+                store.write_page(place, None)
             header.redivide(self._count)
-        for number, old, item in zip(numbers.tolist(), stored, new, strict=True):
-            self._put(number, old, *item)
+        self._put(numbers, stored, new)
 
     def discard(self) -> None:
         """Delete the pages that were read."""
-        for number, old in zip(self._numbers.tolist(), self.stored, strict=True):
-            self._put(number, old, None, NO_PAGE, END_OF_TIME)
+        self._put(self._numbers, self.stored, [_NOTHING] * len(self.stored))
 
-    def _put(self, number: int, old: Any, new: Any, event_time: int, processing_time: int) -> None:
-        header = self._header
-        if new != old:
-            self._store.write_page(self._id(number, self._count), new)
-        header.size += (0 if new is None else len(new)) - (0 if old is None else len(old))
-        header.next_event_times[number], header.next_processing_times[number] = event_time, processing_time
+    def _put(self, numbers: Ints, stored: Sequence[Any], new: Sequence[_Written]) -> None:
+        header, store = self._header, self._store
+        pages, event_times, processing_times = zip(*new, strict=True) if new else ((), (), ())
+        for place, old, page in zip(self._places(numbers, self._count), stored, pages, strict=True):
+            if page != old:
+                store.write_page(place, page)
+        header.size += sum([len(page) for page in pages if page is not None])
+        header.size -= sum([len(page) for page in stored if page is not None])
+        header.next_event_times[numbers], header.next_processing_times[numbers] = event_times, processing_times
 
 
 def wanted_pages(pages: int, size: int, keys: int) -> int:

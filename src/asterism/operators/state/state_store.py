@@ -123,10 +123,15 @@ def layout_of(value: bytes, kind: Record) -> int:
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
+def batch_of(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
 def batch_to_bytes(table: pa.Table, *, compressed: bool = False) -> bytes:
     """The rows of a table, without its schema."""
-    batches = table.combine_chunks().to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batch = batch_of(table)
     if not compressed:
         return bytes(batch.serialize())
     sink = pa.BufferOutputStream()

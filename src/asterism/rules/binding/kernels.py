@@ -135,6 +135,19 @@ def met_conditions(
     return offsets, numbers[:put]
 
 
+# ------------------------------------------------------------------------------------------------ pages of rules
+
+
+@entry
+def ranked(numbers: Any) -> tuple[Any, Any]:
+    """The distinct numbers, ascending, and for each of *numbers* its place among them."""
+    used = np.unique(numbers)
+    place = np.empty(len(numbers), np.int32)
+    for at in range(len(numbers)):
+        place[at] = np.searchsorted(used, numbers[at])
+    return used, place
+
+
 # ------------------------------------------------------------------------------------------------ events of a pattern
 
 

@@ -38,9 +38,10 @@ from asterism.expressions.ranges import Ranges
 from asterism.expressions.routines.user_functions import UserFunctions
 from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import event_times
-from asterism.matching.page import Page
+from asterism.matching.page import Page, resident
 from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
 from asterism.matching.spec import PROCESSING_TIME, check_limit
+from asterism.operators.counted import Counted
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution, mismatch
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
@@ -100,8 +101,8 @@ from asterism.rules.matching.state_pages import (
     NO_SETS,
     SET_SCHEMA,
     ClauseState,
-    DecodedRulePage,
     KnownSelector,
+    ResidentRulePage,
     SetState,
     clauses_from,
     clauses_to,
@@ -738,9 +739,9 @@ class DynamicCepOperator(KeyGroupOperator):
                 yield page_to(in_force, remaining.page), first, END_OF_TIME
                 return
             deadlines = remaining.deadlines_of(parts, exact=pages.is_one)
-            for deadline, page in zip(deadlines, remaining.page.divided(parts), strict=True):
-                value = DecodedRulePage(in_force, page) if pages.keeps else page_to(in_force, page)
-                yield value, min(first, deadline), END_OF_TIME
+            for deadline, content in zip(deadlines, resident(remaining.page, parts), strict=True):
+                value = ResidentRulePage(in_force, content)
+                yield value if pages.keeps else value.to_bytes(), min(first, deadline), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
@@ -1131,8 +1132,7 @@ def _count_partial_matches(
 
 def _count(group: Group, names: Sequence[str], which: Ints, counts: Ints) -> None:
     """Add some of the *counts* of processors to the metrics with these *names*."""
-    for number, count in zip(which.tolist(), counts[which].tolist(), strict=True):
-        group.metrics[names[number]] += count
+    group.counted.append(Counted(names, which, counts[which]))
 
 
 def _adopt_searches(call: _RuleGroup, states: dict[RuleName, ClauseState]) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from asterism.caches import IdentityCache, keep, recent
 from asterism.changes.plan import Counts
 from asterism.columns.time import BEFORE_TIME, TIME
-from asterism.matching.page import DecodedPage, Page
+from asterism.matching.page import DecodedPage, PackedPage, Page, together
 from asterism.operators.state.pages import Pages
 from asterism.rules.definition.lookup_tables import LookupVersion
 from asterism.rules.definition.processor import RuleName
@@ -136,7 +136,11 @@ def page_to(in_force: ActiveRules, page: Page) -> bytes:
 
 def named_page(names: bytes, page: Page) -> bytes:
     """A page whose keys have indexes of *names*, a list in JSON."""
-    return _LENGTH.pack(len(names)) + names + (page.to_bytes() if page.keys.num_rows else b"")
+    return _named(names, page.to_bytes() if page.keys.num_rows else b"")
+
+
+def _named(names: bytes, content: bytes) -> bytes:
+    return b"".join([_LENGTH.pack(len(names)), names, content])
 
 
 def joined(
@@ -154,30 +158,41 @@ def joined(
     decoded = [
         _page_from(value, in_force, event_schema, adoptions, made) for value in pages.stored if value is not None
     ]
-    return Page.concat(decoded or [Page.empty(KEYS, event_schema)])
+    return together(decoded or [Page.empty(KEYS, event_schema)])
 
 
-class DecodedRulePage(DecodedPage):
-    """The page of the rules that are *in_force*, to whose numbers its keys refer."""
+class ResidentRulePage:
+    """A page of the rules that are *in_force*, to whose numbers its keys refer, as it stays in the memory of a live engine."""
 
-    def __init__(self, in_force: ActiveRules, page: Page) -> None:
-        super().__init__(page)
-        self.in_force = in_force
+    __slots__ = ("content", "in_force")
+
+    def __init__(self, in_force: ActiveRules, content: PackedPage | DecodedPage) -> None:
+        self.in_force, self.content = in_force, content
+
+    def __len__(self) -> int:
+        return len(self.content)
 
     def to_bytes(self) -> bytes:
-        return page_to(self.in_force, self.page)
+        if isinstance(self.content, DecodedPage):
+            return page_to(self.in_force, self.content.page)
+        from asterism.rules.binding.kernels import ranked
+
+        keys = self.content.keys
+        used, place = ranked(keys.column(0).to_numpy())
+        keys = pa.RecordBatch.from_arrays([pa.array(place), keys.column(1)], schema=KEYS)
+        return _named(self.in_force.names_of(used), self.content.stored_with(keys))
 
 
 def _page_from(
-    value: bytes | DecodedRulePage,
+    value: bytes | ResidentRulePage,
     in_force: ActiveRules,
     event_schema: pa.Schema,
     adoptions: Sequence[Adoption],
     counts: dict[RuleName, Counts],
-) -> Page:
-    if isinstance(value, DecodedRulePage):
+) -> Page | PackedPage:
+    if isinstance(value, ResidentRulePage):
         if value.in_force is in_force:
-            return value.page
+            return value.content if isinstance(value.content, PackedPage) else value.content.page
         value = value.to_bytes()
     from asterism.matching.kernels import rows_of_keys
 
