@@ -392,7 +392,9 @@ class RangeEncoder:
         if self.is_string:
             return self._places(array)
         if self.floating:
-            doubles = filled(array.cast(pa.float64(), safe=False))
+            if array.type != pa.float64():  # the call takes time
+                array = array.cast(pa.float64(), safe=False)
+            doubles = filled(array)
             bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
             ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
             return ordered

@@ -136,7 +136,7 @@ class Pages:
             page = pages_of(keys(), self._count)
         # NumPy sorts so short numbers in less time.
         order = np.argsort(page.astype(_PLACE), kind="stable") if len(numbers) > 1 else np.arange(len(page))
-        ends = np.searchsorted(page[order], np.arange(len(numbers) + 1))
+        ends = np.searchsorted(page[order], np.arange(len(numbers) + 1)).tolist()
         parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]
         encoded = iter(list(encode([rows for rows in parts if len(rows)])))
         new = [next(encoded) if len(rows) else _NOTHING for rows in parts]

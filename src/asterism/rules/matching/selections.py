@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import offsets_of, positions_of_all
+from asterism.columns.groups import consecutive, offsets_of, positions_of_all
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
@@ -150,6 +150,7 @@ class Selections:
 
         selectors = copies.column(SELECTOR).to_numpy()
         since = copies.column(SINCE).to_numpy()
+        state_at = np.searchsorted(state_keys, np.arange(len(limits) + 1) * n_codes)
         seen_of_selectors = [_Seen.none(self.matcher.words)]
         for selector in np.unique(selectors).tolist():
             if selector not in self._selectors:
@@ -160,17 +161,14 @@ class Selections:
             rows = rows[np.argsort(codes[rows], kind="stable")]
             at, positions = selected.conditions.by_condition(selected.conditions.read_of(copies, rows))
             patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[indices], ends[indices]
-            state_at = np.searchsorted(state_keys, [indices * n_codes, (indices + 1) * n_codes])
-            of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
-            begins_of_keys = offsets_of(np.diff(state_at, axis=0)[0])
-            in_pattern = np.arange(begins_of_keys[-1]) - np.repeat(begins_of_keys[:-1], np.diff(begins_of_keys))
-            keys_with_state = state_keys[of_state + in_pattern] % n_codes
+            state_sizes = np.diff(state_at)[indices]
+            keys_with_state = state_keys[consecutive(state_at[indices], state_sizes)] % n_codes
             key_at = np.searchsorted(codes[rows], np.arange(n_codes + 1))
             seen, bits, alike, runs = shares(
                 patterns,
                 selected.uses,
                 SortedEvents(since[rows], times[rows], codes[rows], key_at, at, positions),
-                StateKeys(begins_of_keys, keys_with_state),
+                StateKeys(offsets_of(state_sizes), keys_with_state),
                 self.matcher.words,
             )
             seen_of_selectors.append(
