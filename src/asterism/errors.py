@@ -55,6 +55,8 @@ PACKAGE_FOLDER = str(Path(__file__).parent)
 """The folder of this library; code outside of it is user code."""
 MAX_MESSAGE = 2_000  # characters of a message or a hint, which may quote external input
 MAX_DETAIL = 20_000
+STRINGS_HAVE_QUOTES = "a string has quotes"
+"""The beginning of a hint."""
 MAX_SHOWN = 200  # characters of a text or of a line in which a position is marked
 
 
@@ -329,7 +331,7 @@ def _hint_at_quotes(missing: str, context: str, quote: str) -> str | None:
     if re.fullmatch(r"\w{1,60}", missing) is None:
         return None
     compared = re.search(rf"(?:[=<>]|\bIN\s*\([^()]*)\s*\b{missing}(?![\w.(])", context, re.IGNORECASE)
-    return None if compared is None else f"a string has quotes: {quote}{missing}{quote}"
+    return None if compared is None else f"{STRINGS_HAVE_QUOTES}: {quote}{missing}{quote}"
 
 
 class ExpressionTypeError(ExpressionError):

@@ -20,7 +20,13 @@ from typing import NoReturn, TypeGuard
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
+from asterism.errors import (
+    STRINGS_HAVE_QUOTES,
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    UnsupportedSyntaxError,
+)
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
 from asterism.expressions.computed_columns import Names, is_computed, sql_of_column, visible
@@ -545,7 +551,7 @@ class Resolver:
                 hint = " or ".join(f"{table}.{named[0].name:.100}" for table in several)
                 raise ColumnNotFoundError.at(problem, source.text, position_of(named[0]), hint) from None
             likely = self._hint_for(named[0]) or error.hint
-            if likely is None or likely.startswith("a text"):
+            if likely is None or likely.startswith(STRINGS_HAVE_QUOTES):
                 columns = f"columns: {', '.join(visible(self.rows.input).names)}"
                 likely = columns if likely is None else f"{likely}; {columns}"
             raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), likely) from None
