@@ -86,6 +86,21 @@ def test_spark_and_the_operator_agree(spark: SparkSession, df: DataFrame, change
     [
         ({"spark.sql.parser.escapedStringLiterals": "true"}, r"s RLIKE '\\d'", [1000]),
         ({"spark.sql.ansi.doubleQuotedIdentifiers": "true"}, 'upper(s) = "S"', [3000]),
+        (  # which are read when the filter is analyzed
+            {
+                "spark.sql.timestampType": "TIMESTAMP_NTZ",
+                "spark.sql.function.concatBinaryAsString": "true",
+                "spark.sql.function.eltOutputAsString": "true",
+            },
+            "typeof(TIMESTAMP'2024-01-31 12:00:00') = 'timestamp' AND length(concat(X'C3A4', binary(s))) = 4"
+            " AND length(elt(1, X'C3A4', binary(s))) = 2",
+            [1000, 2000, 4000],
+        ),
+        (  # which are read when it is evaluated
+            {"spark.sql.jsonGenerator.ignoreNullFields": "false", "spark.sql.legacy.timeParserPolicy": "LEGACY"},
+            "to_json(struct(s, v)) = '{\"s\":\"s\"}' OR try_to_date(concat('2024-1-', v), 'yyyy-MM-dd') IS NULL AND v = 1",
+            [1000, 3000],
+        ),
     ],
 )
 def test_filters_do_not_depend_on_settings(

@@ -48,7 +48,7 @@ from asterism.spark.host.times import event_micros
 from asterism.spark.rules.rules import SparkPatternProcessorStream
 from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
-from asterism.spark.session.settings import of_expressions
+from asterism.spark.session.settings import filter_or_none, of_expressions
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.pattern_processors import ProcessorOptions, check_given, rule_options
 from asterism.streams.pattern_stream import PatternStream
@@ -198,7 +198,7 @@ class SparkPatternStream(PatternStream[DataFrame], OperatorOutputs):
         """A condition for the events that can affect the result, which filters them before the exchange. Late events are kept if
         the output ``late`` is requested.
         """
-        return None if operator.wants_late else operator.pattern.relevance_sql()
+        return None if operator.wants_late else filter_or_none(operator.pattern.relevance_sql())
 
     def _inputs(self, df: DataFrame, operator: CepOperator) -> tuple[DataFrame, list[str]]:
         """The columns that the operator prepares. Spark evaluates the conditions, if it can, and then need not transfer their

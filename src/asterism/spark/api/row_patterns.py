@@ -53,7 +53,7 @@ from asterism.spark.host.stateful import (
 )
 from asterism.spark.savepoints.bootstrapping import with_savepoint
 from asterism.spark.savepoints.starting import begin_from_savepoint
-from asterism.spark.session.settings import of_expressions
+from asterism.spark.session.settings import filter_or_none, of_expressions
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.streams.keyed_stream import KeyedStream
 from asterism.streams.row_patterns import RowPatternStream, SearchOptions
@@ -161,7 +161,7 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
             return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
         operator, stream = self._operator(outputs), at_seam(self.stream, use)
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
-        matter = None if operator.wants_late else operator.current_row.matter_sql
+        matter = None if operator.wants_late else filter_or_none(operator.current_row.matter_sql)
         df, watched = filtered(stream, matter, use, operator.schema)
         names, words = operator.inputs[EVENTS].schema.names, operator.current_row.words_sql
         if words is not None:  # then the columns of conditions stay in Spark: see docs/decisions/0174
@@ -191,8 +191,8 @@ class SparkRowPatternStream(RowPatternStream[DataFrame], OperatorOutputs):
         checked = self._checked
         df = with_computed(self.stream.df, checked.rows.input)
         current_row = CurrentRow(checked)
-        if current_row.matter_sql is not None:
-            condition = F.expr(current_row.matter_sql)
+        if (matter := filter_or_none(current_row.matter_sql)) is not None:
+            condition = F.expr(matter)
             if checked.within is not None:  # which fails without a time
                 condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
             df = df.where(condition)

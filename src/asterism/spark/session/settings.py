@@ -58,13 +58,23 @@ _EXPRESSIONS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.chunkBase64String.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.function.eltOutputAsString": "false",
     "spark.sql.jsonGenerator.ignoreNullFields": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 """The settings that give a meaning to expressions, with the defaults of Spark 4."""
 _LEGACY = "spark.sql.legacy."
+_READ_LATER = re.compile(
+    r"\b(to_json|from_json|date_format|from_unixtime|(to_)?unix_timestamp|(try_)?to_(date|timestamp(_ltz|_ntz)?)|to_(var)?char)\s*\(",
+    re.IGNORECASE,
+)
+"""Functions that read settings not when they are analyzed, but for the first row: those of JSON, and of patterns of times."""
+_replaced: set[str] = set()
+"""The settings that are replaced at the moment; only one thread at a time can replace some."""
 _WORKER_MEMORY = "spark.executor.pyspark.memory"
 LEAST_WORKER_MEMORY = 2**31
 """In bytes, of a Python worker. With less, its libraries cannot be loaded; small queries have used 2.3 GB."""
@@ -133,7 +143,18 @@ def of_expressions(spark: SparkSession) -> Iterator[None]:
         yield
         return
     with settings(spark, others):
-        yield
+        _replaced.update(others)
+        try:
+            yield
+        finally:
+            _replaced.clear()
+
+
+def filter_or_none(text: str | None) -> str | None:
+    """The text of a filter, inside of :func:`of_expressions`; None if the settings of the session are others than those here, and
+    the filter has a function that may read them when the query runs.
+    """
+    return None if text is not None and _replaced and _READ_LATER.search(text) else text
 
 
 _ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
