@@ -16,7 +16,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-kafka test test-all fast-tests all-tests compiled lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
+.PHONY: help setup demo example-kafka test test-all fast-tests all-tests lint types conformance fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster hosts soak docs-site notebooks format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,20 +38,17 @@ example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a b
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: compiled ## everything that CI runs: lint, types, the fast tests; some eleven minutes on two cores
+test: lint ## everything that CI runs: lint, types, the fast tests; some eleven minutes on two cores
 	@$(MAKE) --no-print-directory --jobs types fast-tests
 
-test-all: compiled ## also the slow tests and all documents, with more random examples; a few hours
+test-all: lint ## also the slow tests and all documents, with more random examples; a few hours
 	@$(MAKE) --no-print-directory --jobs types all-tests
 
-fast-tests: setup
+fast-tests: kernels-of-windows kernels-of-patterns
 	$(BIN)/pytest $(LANES) $(ARGS)
 
-all-tests: setup
+all-tests: kernels-of-windows kernels-of-patterns
 	ASTERISM_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --all --timeout 3600 $(LANES) $(ARGS)
-
-compiled: lint
-	@$(MAKE) --no-print-directory --jobs --output-sync kernels-of-windows kernels-of-patterns
 
 lint: setup ## ruff: lint and formatting
 	$(BIN)/ruff check .
@@ -60,7 +57,7 @@ lint: setup ## ruff: lint and formatting
 types: setup ## mypy, strict
 	nice $(BIN)/mypy
 
-# Before the tests, in two processes that have no function in common, so nothing is compiled twice. `types` runs beside the tests.
+# Before the tests, in two processes that have no function in common, so nothing is compiled twice. `types` runs beside both.
 kernels-of-windows: setup
 	$(BIN)/asterism compile windows row_patterns
 
