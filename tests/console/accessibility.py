@@ -29,7 +29,7 @@ def axe() -> str:
     """The script. AssertionError says in one line why it cannot be had."""
     with (Path(tempfile.gettempdir()) / "asterism-axe.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=280, check=False)
+        found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=600, check=False)
     assert found.returncode == 0, found.stderr.strip()
     return Path(found.stdout.strip()).read_text(encoding="utf-8")
 

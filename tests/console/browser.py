@@ -30,7 +30,7 @@ def browser() -> Iterator[Chrome]:
     with (Path(tempfile.gettempdir()) / "asterism-browser.lock").open("w") as lock:
         # Tests run in several processes, and a package is installed by one at a time.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=280, check=False)
+        found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=600, check=False)
     if found.returncode != 0:
         raise NoBrowserError((found.stderr.strip().splitlines() or ["the tests need a browser"])[-1])
     program, driver = found.stdout.splitlines()[-2:]

@@ -16,7 +16,7 @@ import pymysql
 from tests.discovery.servers import NoServerError, free_port, installed, other_user, started
 
 USER = "rules"
-SECONDS = 60
+SECONDS = 180
 
 
 class MariadbServer:

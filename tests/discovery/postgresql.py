@@ -16,7 +16,7 @@ import psycopg
 from tests.discovery.servers import NoServerError, free_port, installed, other_user, started
 
 USER = "rules"
-SECONDS = 30
+SECONDS = 180
 
 
 class Server:

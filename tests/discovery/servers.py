@@ -68,7 +68,7 @@ def installed(script: str, *arguments: str) -> list[str]:
         # Tests run in several processes, and a package is installed by one at a time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = subprocess.run(
-            ["sh", str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=240, check=False
+            ["sh", str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=600, check=False
         )
     if run.returncode != 0:
         raise NoServerError((run.stderr.strip().splitlines() or [f"{script} failed"])[-1])

@@ -18,7 +18,7 @@ from tests.discovery.servers import NoServerError, free_port, started
 from tests.kit import JAVA
 from tests.servers.jars import jars
 
-SECONDS = 60
+SECONDS = 180
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 
 

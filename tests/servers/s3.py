@@ -17,7 +17,7 @@ from tests.discovery.servers import NoServerError, free_port, started
 from tests.servers.faulty_http import FaultyProxy, Weather
 from tests.servers.jars import jars
 
-SECONDS = 60
+SECONDS = 180
 BUCKET = "asterism"
 KEY, SECRET = "a-key", "a-secret"
 

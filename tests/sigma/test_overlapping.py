@@ -72,15 +72,15 @@ def check(document: dict[str, Any], elements: Sequence[Element], seed: int = 1) 
 
 @pytest.mark.parametrize(
     ("names", "condition", "holds"),
-    [
+    some([
         (["guessing", "login"], None, lambda rules: len(rules) == 2),
         (["pairs", "both"], None, lambda rules: len(rules) == 2),
         (["guessing", "both", "admin"], {"gte": 2}, lambda rules: len(rules) >= 2),
-        (["guessing", "either", "admin"], "guessing and (either or admin)", lambda rules: "guessing" in rules != {"guessing"}),
         (["guessing", "both"], "guessing or both", bool),
+        (["guessing", "either", "admin"], "guessing and (either or admin)", lambda rules: "guessing" in rules != {"guessing"}),
         (["nested", "admin"], None, lambda rules: len(rules) == 2),
         (["nested", "guessing", "admin"], "(nested or guessing) and admin", lambda rules: "admin" in rules != {"admin"}),
-    ],
+    ], every=2),
 )  # fmt: skip
 @pytest.mark.parametrize("seed", some([2, 1], every=2))
 def test_correlations_in_any_order(names: list[str], condition: Any, holds: Any, seed: int) -> None:
