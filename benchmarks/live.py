@@ -3,9 +3,9 @@
 *latency*: 10,000 events/s arrive in batches of 100, each with its watermark and its position, on a schedule that does not wait
 for the engine. The latency of a batch is the time from its arrival until its rows are there. Snapshots are written each second.
 *rules*: the same with 1,000 rules. *throughput*: batches of 10,000 events, as fast as possible, in one thread. *cold start*: a
-new process until its first match, and one with the same question to DuckDB. CPU times are those of the thread that calls the
-engine. A batch comes each 10 ms: if its call takes longer, batches wait for those before them, and latencies say nothing.
-Garbage is collected once after the start, as docs/live.md advises.
+new process until its first match, in a live engine and over a file, and one with the same question to DuckDB. CPU times are those
+of the thread that calls the engine. A batch comes each 10 ms: if its call takes longer, batches wait for those before them, and
+latencies say nothing. Garbage is collected once after the start, as docs/live.md advises.
 
 One JSON line per case. The exit status is 1 if there are no matches.
 """
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import csv
 
 from asterism import CEP, KeyedStream, LiveEngine, Pattern
 from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
@@ -35,27 +36,52 @@ RATE = 10_000
 BATCH = 100
 EVENTS_BY_BATCH = {100: 200_000, 10_000: 2_000_000}
 """The number of events of *throughput*, by the size of its batches."""
-PATTERN, RULES, COLD_START, COLD_START_OF_DUCKDB = "latency", "1,000 rules", "cold start", "cold start of DuckDB"
-"""The cases."""
+PATTERN, RULES = "latency", "1,000 rules"
+"""The cases of latency."""
 ATTACK = (
     Pattern.begin("fails").where("kind = 1").times_or_more(3).consecutive()
     .next("login").where("kind = 2").within(timedelta(seconds=10))
 )  # fmt: skip
-COLD = """
+COLD_STARTS = {
+    "a live engine": (
+        """
 import pyarrow as pa
 from asterism import CEP, KeyedStream, Pattern
 stream = KeyedStream(pa.schema([("ts", pa.int64())]), time="ts")
 engine = CEP.pattern(stream, Pattern.begin("a").next("b")).open()
 assert engine.process([{"ts": 1}, {"ts": 2}], watermark=2)["matches"].num_rows == 1
-"""
-
-COLD_DUCKDB = """
+""",
+        """
 import duckdb
 import pyarrow as pa
 events = pa.table({"ts": [1, 2]})
 query = "SELECT * FROM (SELECT ts, lead(ts) OVER (ORDER BY ts) AS later FROM events) WHERE later IS NOT NULL"
 assert duckdb.sql(query).to_arrow_table().num_rows == 1
-"""
+""",
+    ),
+    "1 MB of CSV": (
+        """
+import sys
+from datetime import timedelta
+from asterism import CEP, KeyedStream, Pattern
+pattern = Pattern.begin("a").where("kind = 1").next("b").where("kind = 2").within(timedelta(seconds=10))
+assert CEP.pattern(KeyedStream(sys.argv[1], key="user", time="ts"), pattern).matches.num_rows
+""",
+        """
+import sys
+import duckdb
+query = '''
+SELECT * FROM (
+  SELECT kind, ts, lead(kind) OVER of_user AS next_kind, lead(ts) OVER of_user AS next_ts
+  FROM read_csv(?) WINDOW of_user AS (PARTITION BY "user" ORDER BY ts)
+) WHERE kind = 1 AND next_kind = 2 AND next_ts - ts < 10000
+'''
+assert duckdb.execute(query, [sys.argv[1]]).to_arrow_table().num_rows
+""",
+    ),
+}
+"""By case, a program until its first match, and one that asks DuckDB the same."""
+ASTERISM, DUCKDB = "asterism", "duckdb"
 
 
 def events(count: int, users: int, seed: int = 1) -> pa.Table:
@@ -144,10 +170,20 @@ def throughput(count: int, users: int, size: int) -> dict[str, Any]:
             "events_per_cpu_second": round(count / cpu), "matches": matches}  # fmt: skip
 
 
-def cold_start(name: str, program: str) -> dict[str, Any]:
-    begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True)
-    return {"case": name, "seconds": round(time.perf_counter() - begin, 2)}
+def cold_starts() -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/events.csv"
+        csv.write_csv(events(36_000, 500), file)
+        for case, programs in COLD_STARTS.items():
+            for name, program in zip((ASTERISM, DUCKDB), programs, strict=True):
+                command = [sys.executable, "-c", f"{program}print('matched', flush=True)", file]
+                begin = time.perf_counter()
+                with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+                    assert process.stdout is not None
+                    answer = process.stdout.readline()
+                    seconds = time.perf_counter() - begin
+                assert answer, f"{name}, {case}: no answer"
+                yield {"case": case, "program": name, "seconds": round(seconds, 2)}
 
 
 def main() -> int:
@@ -173,8 +209,7 @@ def measured(cases: list[str], seconds: int) -> Iterator[dict[str, Any]]:
             yield throughput(count, 10_000, size)
     if "cold" in cases:
         for _ in range(3):
-            yield cold_start(COLD_START, COLD)
-            yield cold_start(COLD_START_OF_DUCKDB, COLD_DUCKDB)
+            yield from cold_starts()
 
 
 if __name__ == "__main__":
