@@ -23,16 +23,17 @@ def loading() -> Iterator[None]:
     """Inside of the block, which imports modules or loads compiled code, no garbage is collected.
 
     Modules are made of many objects that live as long as the process, and the collector looks at all of them again and again:
-    that is a sixth of the time from the start of a process to the first match. After the block they are old, as if it had
-    looked at them.
+    that is a sixth of the time from the start of a process to the first match. After a block that has imported modules, they are
+    old, as if it had looked at them.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, before = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
-            if gc.get_freeze_count() < _FEW:  # otherwise the program has set its objects aside, which must stay so
+            # Otherwise the program has set its objects aside, which must stay so. To count them takes long if they are many.
+            if len(sys.modules) > before and gc.get_freeze_count() < _FEW:
                 gc.freeze()
                 gc.unfreeze()  # into the oldest generation
             gc.enable()

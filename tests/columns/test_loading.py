@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,15 +17,24 @@ from tests.kit import ROOT
 
 @pytest.fixture(autouse=True)
 def _as_usual() -> Iterator[None]:
+    was_frozen = gc.get_freeze_count() > 0  # by conftest.py, so that collections are short
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
     gc.enable()
 
 
-def test_what_was_loaded_is_old() -> None:
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Imports one."""
+    return lambda: monkeypatch.setitem(sys.modules, "a_new_module", ModuleType("a_new_module"))
+
+
+def test_what_was_loaded_is_old(module: Callable[[], None]) -> None:
     with loading():
         with loading():
+            module()
             loaded = ["of a module"]
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -32,11 +42,20 @@ def test_what_was_loaded_is_old() -> None:
     assert any(thing is loaded for thing in gc.get_objects(generation=2))
 
 
-def test_what_a_program_has_frozen_stays_frozen() -> None:
+def test_what_a_program_has_frozen_stays_frozen(module: Callable[[], None]) -> None:
     gc.freeze()
     with loading():
-        pass
+        module()
     assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+
+
+def test_where_nothing_is_loaded_frozen_objects_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every use of ``asterism.X`` is such a block, and the collector counts its objects one by one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "get_freeze_count", pytest.fail)
+        with loading():
+            pass
 
 
 def test_a_collector_that_is_off_stays_off() -> None:

@@ -58,7 +58,7 @@ def test_types_over_a_stage_are_those_over_its_event(seed: int, zone: str) -> No
         text, row_text = split(rng, expressions.any(rng.choice([1, 2, 3])))
         types = over_a_stage(text, events.schema, zone), over_a_row(row_text, beside.schema, zone)
         refused = [reason for reason in types if isinstance(reason, str)]
-        if any("times as large as" in reason for reason in refused):
+        if any("times as large as" in reason or "too many elements" in reason for reason in refused):
             continue  # the size of an aggregate is counted anew
         if refused and "struct(" in text:
             continue  # the names of its fields are those of the columns, which differ
