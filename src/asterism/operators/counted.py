@@ -18,7 +18,7 @@ class Counted(NamedTuple):
 
 
 class CallMetrics(Mapping[str, int]):
-    """CallMetrics by name, which are put together when somebody reads them.
+    """Metrics by name, which are put together when somebody reads them.
 
     :ivar named: those that have names at once
     :ivar counted: the others

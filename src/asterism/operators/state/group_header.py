@@ -17,8 +17,8 @@ from asterism.operators.state.partition_watermarks import PartitionWatermarks
 from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
-_LAST = 2**64 - 1
 """Replaces the next event time of a page: there is no such page."""
+_LAST = 2**64 - 1
 _SIZES = struct.Struct("<HHHqqH")
 _WATERMARK_AT = struct.calcsize("<HHH")
 _FIRST_SIZES = struct.Struct("<HHHq")
