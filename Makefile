@@ -38,7 +38,7 @@ example-kafka: setup ## rules from Kafka over events from Kafka, into Delta: a b
 
 LANES := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 
-test: lint ## everything that CI runs: lint, types, the fast tests; some eleven minutes on two cores
+test: lint ## everything that CI runs: lint, types, the fast tests; some twelve minutes on two cores
 	@$(MAKE) --no-print-directory --jobs types fast-tests
 
 test-all: lint ## also the slow tests and all documents, with more random examples; a few hours

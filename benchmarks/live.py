@@ -76,7 +76,7 @@ SELECT * FROM (
   FROM read_csv(?) WINDOW of_user AS (PARTITION BY "user" ORDER BY ts)
 ) WHERE kind = 1 AND next_kind = 2 AND next_ts - ts < 10000
 '''
-assert duckdb.execute(query, [sys.argv[1]]).to_arrow_table().num_rows
+assert duckdb.sql(query, params=[sys.argv[1]]).to_arrow_table().num_rows
 """,
     ),
 }
