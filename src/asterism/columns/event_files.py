@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, json, parquet
 
 from asterism.arguments import shown
+from asterism.columns.schemas import schema_of
 from asterism.errors import ColumnTypeError, StreamDefinitionError
 
 _OF_JSON = [".jsonl", ".json", ".ndjson"]
@@ -25,6 +26,9 @@ FORMATS = {
     ".parquet": "parquet",
 }
 """Formats, by the suffix of the file name. JSON has one object in each line, whatever the suffix."""
+_HINT_AT_SCHEMA = (
+    'KeyedStream(pyarrow.schema([("user", pyarrow.string()), ("ts", pyarrow.timestamp("us", "UTC"))]), ...)'
+)
 _ONE_IN_EACH_LINE = "write one object in each line, without a list around them"
 _VALUES: Mapping[str, Any] = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
 """An empty field is null; a quoted empty field is an empty string."""
@@ -59,14 +63,9 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
 
     :raises StreamDefinitionError: there is no file in a supported format, there are several formats, or files in folders only
     """
+    if not path.exists():
+        _check_text(path)
     files = [file for file in sorted(path.iterdir()) if file.name[0] not in "._"] if path.is_dir() else [path]
-    if not path.exists() and re.match(r"\s*(SELECT|WITH|FROM)\s", str(path), re.IGNORECASE):
-        raise StreamDefinitionError(
-            f"{str(path)!r:.100} is no file", hint="duckdb.sql(...) makes a relation of a query"
-        )
-    if not path.exists() and any(character in str(path) for character in "*?["):
-        hint = f'duckdb.read_parquet("{path}"), duckdb.read_csv and duckdb.read_json read several files'
-        raise StreamDefinitionError(f"{path} is no file, and names of files have no wildcards", hint=hint)
     if files and all(file.is_dir() for file in files):
         hint = f'pyarrow.dataset.dataset("{path}", partitioning="hive") reads files of Parquet in folders'
         raise StreamDefinitionError(f"{path} has no files, but folders: {shown(files[0].name)}", hint=hint)
@@ -78,6 +77,29 @@ def files_of(path: Path) -> tuple[str, list[Path]]:
         hint = f"supported formats: {', '.join(FORMATS)}; a DataFrame of another one is a table, too"
         raise StreamDefinitionError(f"{path}: {problem}", hint=hint)
     return formats.pop(), sorted(file for named in by_end.values() for file in named)
+
+
+def _check_text(path: Path) -> None:
+    """:raises StreamDefinitionError: what is no path of a file is columns with their types, or a query, or has wildcards"""
+    text = str(path)
+    if _is_schema(text):
+        raise StreamDefinitionError(
+            f"{shown(text)} is not the path of a file",
+            "A string is a path. The columns of a live stream are an Arrow schema.",
+            _HINT_AT_SCHEMA,
+        )
+    if re.match(r"\s*(SELECT|WITH|FROM)\s", text, re.IGNORECASE):
+        raise StreamDefinitionError(f"{text!r:.100} is no file", hint="duckdb.sql(...) makes a relation of a query")
+    if any(character in text for character in "*?["):
+        hint = f'duckdb.read_parquet("{path}"), duckdb.read_csv and duckdb.read_json read several files'
+        raise StreamDefinitionError(f"{path} is no file, and names of files have no wildcards", hint=hint)
+
+
+def _is_schema(text: str) -> bool:
+    with suppress(StreamDefinitionError):
+        schema_of(text)
+        return True
+    return False
 
 
 def _ends(name: str, end: str) -> bool:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.event_files import check_names, path_of, read_events
-from asterism.columns.schemas import schema_of
 from asterism.columns.time import TIME_UNIT
 from asterism.embedded.lazy_events import LazyTable, lazy_source, unreadable
 from asterism.embedded.memory import memory_of_process
@@ -19,9 +18,6 @@ from asterism.expressions.types import TIME_ZONE
 from asterism.streams.keyed_stream import no_time
 
 _HINT = 'KeyedStream(table, key="user", time="ts")'
-_HINT_AT_SCHEMA = (
-    'KeyedStream(pyarrow.schema([("user", pyarrow.string()), ("ts", pyarrow.timestamp("us", "UTC"))]), ...)'
-)
 TO_INTEGER = 'convert it: pl.col("ts").cast(pl.Int64) in Polars, df["ts"].astype("int64") in pandas, CAST in DuckDB'
 """The hint at an event time that is a number of another type."""
 _WIDER = {
@@ -99,7 +95,6 @@ def _in_spark(schema: pa.Schema, time: str | None, time_unit: str) -> tuple[pa.S
 def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
     """The table with the types that it has."""
     if isinstance(events, str | PathLike):
-        _check_path(events)
         return read_events(path_of(events), time)
     if not hasattr(events, "__arrow_c_stream__"):
         if isinstance(events, list | tuple) and events and isinstance(events[0], str | PathLike):
@@ -131,21 +126,6 @@ def _read(events: Any, time: str | None, what: str, hint: str) -> pa.Table:
             raise ColumnNotFoundError(f"{time!r:.100} is the index of the DataFrame, and no column", hint=hint)
         table = table.select([name for name in table.column_names if name not in index])
     return table
-
-
-def _check_path(location: str | PathLike[str]) -> None:
-    """:raises StreamDefinitionError: there is no such file, and the string has columns with their types"""
-    if not isinstance(location, str) or path_of(location).exists():
-        return
-    try:
-        schema_of(location)
-    except StreamDefinitionError:
-        return
-    raise StreamDefinitionError(
-        f"{shown(location)} is not the path of a file",
-        "A string is a path. The columns of a live stream are an Arrow schema.",
-        _HINT_AT_SCHEMA,
-    )
 
 
 def _read_once(reader: pa.RecordBatchReader) -> pa.Table:

@@ -273,7 +273,7 @@ def _fitted(exact: decimal.Decimal, digits: int, unit: decimal.Decimal) -> str:
     return f"{answer:f}"
 
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 _LAST_OF_TWO_BYTES = "\uffff"
 
 
@@ -281,7 +281,7 @@ def read_decimal(string: str, digits: int, scale: int) -> str:
     """Parse a decimal; ValueError or OverflowError if it is not a decimal in Spark."""
     stripped = string.strip(CONTROL)
     # Java takes the digits of all scripts here, if they are one unit of UTF-16.
-    if not _DECIMAL.fullmatch(stripped) or max(stripped) > _LAST_OF_TWO_BYTES:
+    if not DECIMAL.fullmatch(stripped) or max(stripped) > _LAST_OF_TWO_BYTES:
         raise ValueError(f"{string!r} is not a valid DECIMAL")
     exact = decimal.Decimal(stripped)
     if exact.adjusted() > digits and exact != 0:

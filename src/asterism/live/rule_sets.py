@@ -101,22 +101,22 @@ class LiveRuleSets:
         return [arrival], {**details, "set": number, "digest": digest.hex()}
 
     def succeeded(self, metrics: Mapping[str, int]) -> None:
-        sums = self._metrics
-        for counted in CallMetrics.of(metrics).counted:
-            names, numbers, counts = counted
+        sums, of_call = self._metrics, CallMetrics.of(metrics)
+        for names, numbers, counts in of_call.counted:
             if id(names) not in self._counted:
                 every = np.arange(len(names))
                 self._counted[id(names)] = Counted(names, every, np.zeros_like(every))
             self._counted[id(names)].counts[numbers] += counts
-        for name, value in CallMetrics.of(metrics).named.items():
+        for name, value in of_call.named.items():
             if name.startswith(_TIMES):
                 sums[name] = max(value, sums.get(name, value))
             elif name.startswith(_OF_RULES):
                 sums[name] = sums.get(name, 0) + value
 
     def saving(self, details: Mapping[str, Any], number: int) -> Callable[[], None]:
-        changed = [(names, counts) for names, _, counts in self._counted.values()]
-        counted = [Counted(names, np.flatnonzero(counts), counts[counts != 0]) for names, counts in changed]
+        counted = [
+            Counted(names, np.flatnonzero(counts), counts[counts != 0]) for names, _, counts in self._counted.values()
+        ]
         metrics = CallMetrics(self._metrics, counted)
         self._metrics, self._counted = {}, {}
 

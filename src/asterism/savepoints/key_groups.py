@@ -354,14 +354,13 @@ def _write_waiting(
 
 def next_times(header: GroupHeader, definition: StateDefinition) -> tuple[int, int]:
     """The next event time and processing time at which the operator must be called, or earlier ones."""
-    exists = header.exists
-    event_time = int(header.next_event_times[exists].min(initial=END_OF_TIME))
+    event_time = header.first_event_time
     for number, schema in enumerate(definition.inputs.values()):
         event_time = min([event_time, *(first for _, first in header.chunks[number])])
         if header.buffers[number]:
             waiting = batch_from_bytes(header.buffers[number], schema).column(TIME).to_numpy()
             event_time = min(event_time, int(waiting.min()))
-    return event_time, int(header.next_processing_times[exists].min(initial=END_OF_TIME))
+    return event_time, header.first_processing_time
 
 
 def merged_entries(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

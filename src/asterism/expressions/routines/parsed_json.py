@@ -37,7 +37,6 @@ _INFINITIES = {
     "NaN": math.nan, "+INF": math.inf, "INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf, "-INF": -math.inf,
     "-Infinity": -math.inf,
 }  # fmt: skip
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 _WITH_ZONE = re.compile(r"(Z|[+-]\d{1,2}:\d{1,2})\s*$")
 _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 _EARLIEST_GREGORIAN = -141_427  # the day from which the calendars of Java and Spark agree
@@ -107,7 +106,7 @@ def _floating(kind: pa.DataType, value: Any) -> str:
 
 
 def _decimal(kind: pa.DataType, value: Any) -> str:
-    if not (isinstance(value, JsonNumber) or _is_text(value)) or not _DECIMAL.fullmatch(value):
+    if not (isinstance(value, JsonNumber) or _is_text(value)) or not udfs.DECIMAL.fullmatch(value):
         raise _UnfitError
     try:
         return udfs.read_decimal(str(value), kind.precision, kind.scale)

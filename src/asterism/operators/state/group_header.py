@@ -18,7 +18,6 @@ from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, lay
 
 NO_PAGE = -(2**63)
 """Replaces the next event time of a page: there is no such page."""
-_LAST = 2**64 - 1
 _SIZES = struct.Struct("<HHHqqH")
 _WATERMARK_AT = struct.calcsize("<HHH")
 _FIRST_SIZES = struct.Struct("<HHHq")
@@ -99,9 +98,7 @@ class GroupHeader:
     @property
     def first_event_time(self) -> int:
         """The first of the next event times of pages; the end of time if there is none."""
-        # Without a sign, NO_PAGE less one is the greatest number, and all others keep their order.
-        first = int((self.next_event_times.view(np.uint64) + np.uint64(END_OF_TIME)).min(initial=_LAST))
-        return END_OF_TIME if first == _LAST else first - END_OF_TIME
+        return int(self.next_event_times[self.exists].min(initial=END_OF_TIME))
 
     @property
     def first_processing_time(self) -> int:

@@ -134,7 +134,7 @@ class Pages:
         if self._count != before:
             numbers, stored = np.arange(self._count), [None] * self._count
             page = pages_of(keys(), self._count)
-        # NumPy sorts so short numbers in less time.
+        # NumPy sorts numbers of 16 bits in less time.
         order = np.argsort(page.astype(_PLACE), kind="stable") if len(numbers) > 1 else np.arange(len(page))
         ends = np.searchsorted(page[order], np.arange(len(numbers) + 1)).tolist()
         parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]

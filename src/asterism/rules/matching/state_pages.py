@@ -156,12 +156,7 @@ def joined(
     """
     made: dict[RuleName, Counts] = {} if counts is None else counts
     decoded = [
-        value.content
-        # A call for each of the pages would take as long as to join them.
-        if type(value) is ResidentRulePage and value.in_force is in_force and type(value.content) is PackedPage
-        else _page_from(value, in_force, event_schema, adoptions, made)
-        for value in pages.stored
-        if value is not None
+        _page_from(value, in_force, event_schema, adoptions, made) for value in pages.stored if value is not None
     ]
     return together(decoded or [Page.empty(KEYS, event_schema)])
 
